@@ -12,7 +12,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.broker.settings import ArchiveSettings
-from headrace.core.errors import Closed, InvalidInput
+from headrace.core.errors import Closed, InvalidInput, StoreUnavailable
 from headrace.storage.archive import parquet
 from headrace.storage.archive.files import ArchiveFiles
 from headrace.storage.archive.tiered_log import TieredLog
@@ -37,6 +37,11 @@ class Archived:
         broker = Broker(open_store(self.url), clock=self.clock, archive=archive)
         self._open.append(broker)
         return broker
+
+    def reopened(self, broker: Broker) -> Broker:
+        broker.close()
+        self._open.remove(broker)
+        return self.open()
 
     def close(self) -> None:
         for broker in self._open:
@@ -215,6 +220,33 @@ def test_a_purge_deletes_everything_archived_or_not(place: Archived) -> None:
     assert sum(file.rows for file in broker.archive("orders").files) == 1
     [file] = [path for path in place.directory.rglob("*.parquet") if pq.read_metadata(path).num_rows]
     assert pq.read_table(file)["value"].to_pylist() == [b"new"]
+
+
+def test_a_trim_deletes_from_the_oldest_on_also_if_it_is_interrupted(
+    place: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    for number in range(9):
+        publish(broker, b"%d" % number)
+        place.clock.step(10)
+        if number == 2:
+            broker.archiving.archive()
+    log = log_of(broker)
+
+    def interrupted(*_: Any) -> int:
+        raise StoreUnavailable("catalog", "interrupted between the log and the archive")
+
+    monkeypatch.setattr(log._manifest, "expire", interrupted)
+    with pytest.raises(StoreUnavailable):
+        broker.trim_topic("orders", place.clock.now_us() - 25 * 1_000_000)
+    start = log.inner.offsets().start[0]
+    assert 3 < start < 9, "the log has dropped messages that the archive does not have"
+    for is_reopened in (False, True):
+        broker = place.reopened(broker) if is_reopened else broker
+        rows = rows_of(table_snapshot(broker.archive("orders")))
+        assert sorted(rows.elements()) == [(0, offset) for offset in range(start, 9)], "nothing before a hole"
+        assert len(read(broker)) == 9 - start
 
 
 def test_a_purge_deletes_what_is_dated_in_the_future(place: Archived) -> None:

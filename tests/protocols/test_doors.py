@@ -64,7 +64,11 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     directory = tmp_path_factory.mktemp("doors")
     with ReservedPort() as port:
         address = f"127.0.0.1:{port.number}"
-        settings = (f"archive.url={directory}/archive", "archive.check_seconds=0.1", "broker.retention_check_seconds=0.1")
+        settings = (
+            f"archive.url={directory}/archive",
+            "archive.check_seconds=0.1",
+            "broker.retention_check_seconds=0.1",
+        )
         archiving = [part for setting in settings for part in ("--set", setting)]
         server = ServerProcess(f"file:{directory}/store", "--kafka", address, *archiving)
         try:
@@ -240,8 +244,7 @@ def test_null_empty_and_a_value_differ_through_every_door(
 def archived(doors: Doors) -> str:
     """A topic whose messages are in the archive alone."""
     topic = "archived"
-    settings = {"archive": "on", "archive_after_seconds": 0, "local_retention_seconds": 1}
-    doors.client.create_topic(topic, partitions=1, **settings)
+    doors.client.create_topic(topic, 1, archive="on", archive_after_seconds=0, local_retention_seconds=1)
     write_batch_by_flight(doors, topic)
     logs = doors.directory / "store" / "topics" / str(doors.client.archive(topic).topic_id)
     deadline = time.monotonic() + PATIENCE_SECONDS

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack
@@ -54,7 +55,7 @@ from headrace.broker.topics.topic import Topic
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.deprecation import warn_renamed
-from headrace.core.errors import CommitConflict, HeadraceError, IdNotFound, InvalidInput, StageNotFound
+from headrace.core.errors import CommitConflict, HeadraceError, IdNotFound, InvalidInput, MessagesHeld, StageNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
 from headrace.core.limits import (
@@ -253,6 +254,9 @@ class Broker:
         age_seconds = max(0, -((before_us - now_us) // MICROSECONDS))
         settings = trimmed(opened.record.settings, age_seconds)
         before = opened.topic.offsets().start
+        # Hidden at once and durably, in the log and in the archive: these are freed one after the other.
+        with suppress(MessagesHeld):
+            self._topics.delete_before(name, opened.outlived(settings, now_us))
         opened.groups.drop_outlived(now_us, settings)
         after = opened.topic.offsets().start
         return int(after.sum() - before.sum())

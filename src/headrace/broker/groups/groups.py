@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+import numpy as np
+
 from headrace.broker.clock import Clock, DatabaseTime
 from headrace.broker.groups.store import GroupDraft, GroupStore
 from headrace.broker.settings import BrokerSettings
@@ -355,6 +357,14 @@ class Groups:
             if not 0 <= offset <= range_.end[partition]:
                 start, end = int(range_.start[partition]), int(range_.end[partition])
                 raise OffsetOutOfRange(name, partition, offset, start, end)
+
+    def held(self) -> Int64s | None:
+        """By partition the lowest offset that an important group has not read; None without such groups."""
+        committed = [self._store.offsets(group.name) for group in self._store.all() if group.important]
+        if not committed:
+            return None
+        partitions = range(self._topic.record.partitions)
+        return np.array([min(offsets.get(number, 0) for offsets in committed) for number in partitions], np.int64)
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
         """Delete messages past retention, by default that of the topic, that all important groups have read."""

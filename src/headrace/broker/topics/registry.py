@@ -40,9 +40,11 @@ from headrace.core.errors import (
 )
 from headrace.core.names import check_topic_name, topic_key
 from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.topics.retention import droppable
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.archive.archives import Archives
 from headrace.storage.archive.files import open_files
+from headrace.storage.archive.tiered_log import TieredLog
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Store
 
@@ -60,6 +62,16 @@ class OpenTopic:
     def record(self) -> TopicRecord:
         """The topic's record in the catalog."""
         return self.topic.record
+
+    def outlived(self, settings: TopicSettings, now_us: int) -> dict[int, int]:
+        """By partition the end of the segments that these settings delete now, if an archive has messages below it."""
+        log = self.topic.log
+        view = log.newest_view() if isinstance(log, TieredLog) else None
+        if view is None or not view.manifest.files:
+            return {}
+        pieces = log.pieces()
+        count = droppable(pieces, settings, self.groups.held(), now_us)
+        return dict(enumerate(pieces[count - 1].end_offsets.tolist())) if count else {}
 
     def end(self, reason: HeadraceError) -> None:
         """Finish accepted publishes, wake all waiters, and close the files."""
