@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from headrace.broker import Broker
 from headrace.client import Client
-from headrace.core.errors import InvalidInput, MessagesLost
+from headrace.core.errors import InvalidInput, MessagesLost, TopicNotFound
 from headrace.spark.options import read_options
 from headrace.spark.reader import split_reader as split_reading
 from headrace.spark.reader import stream_offsets
@@ -361,6 +361,47 @@ def test_a_topic_that_was_recreated_is_lost_however_long_it_is(
     anew = latest(lenient, end)
     assert sum(stop - begin for _, begin, stop in planned(lenient, end, anew)) == messages
     assert "was deleted and created again" in caplog.text
+
+
+def test_a_named_topic_that_was_deleted_is_lost_and_may_come_back(
+    client: Client, url: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = f"{topic}-other"
+    for name in (topic, other):
+        client.create_topic(name)
+        publish(client, name, numbers(0, 5))
+    named = f"{topic},{other}"
+    strict, lenient = reader_of(url, named), reader_of(url, named, failOnDataLoss="false")
+    start = strict.initialOffset()
+    end = latest(strict, start)
+    client.delete_topic(other)
+    with pytest.raises(MessagesLost, match="it was deleted after"):
+        strict.latestOffset(end, ALL)
+    with pytest.raises(MessagesLost, match="5 messages"):
+        strict.partitions(start, end)
+    assert planned(lenient, start, end) == [(0, 0, 5)], "a batch that is repeated skips it"
+    lenient.prepareForTriggerAvailableNow()
+    without = latest(lenient, end)
+    assert by_name(without) == {topic: {"0": 5}}
+    assert latest(lenient, without) == without, "the query continues without it"
+    assert caplog.text.count(f"topic '{other}' does not exist") == 1
+    with pytest.raises(TopicNotFound):
+        strict.latestOffset(without, ALL)
+    for reader in (strict, lenient):
+        with pytest.raises(TopicNotFound):
+            reader.initialOffset()
+    client.create_topic(other)
+    publish(client, other, numbers(0, 3))
+    again = reader_of(url, named, failOnDataLoss="false")
+    assert planned(again, without, latest(again, without)) == [(0, 0, 3)]
+
+
+def test_a_query_whose_pattern_matches_nothing_does_not_ask_all_the_time(url: str, topic: str) -> None:
+    reader = reader_of(url, "", topicPattern=f"{topic}-.*")
+    begin = time.monotonic()
+    start = reader.initialOffset()
+    assert latest(reader, start) == start
+    assert time.monotonic() - begin > 0.4
 
 
 def test_a_checkpoint_of_version_1_goes_on(client: Client, url: str, topic: str) -> None:

@@ -11,11 +11,13 @@ still wakes at once when messages arrive. `start` is the end of the last batch t
 progress is correct then; Spark calls `commit` only with the next batch, which on a quiet topic may never happen.
 
 Topics and partitions that were added later are found at the next call, and start at their oldest message. A topic
-that was deleted is data loss, also if another one has its name now: offsets carry the id of their topic.
+that was deleted is data loss, also if another one has its name now: offsets carry the id of their topic. With
+failOnDataLoss=false the query continues without it, and reads it again if it is created again.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -31,7 +33,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.core.errors import InvalidInput, OffsetOutOfRange
+from headrace.core.errors import InvalidInput, OffsetOutOfRange, TopicNotFound
 from headrace.core.limits import FETCH_BYTES_MAX
 from headrace.core.names import topic_key
 from headrace.core.positions import EARLIEST
@@ -45,6 +47,8 @@ from headrace.spark.reader.splits import Bounds, Offsets, PartitionKey, Ranges, 
 from headrace.spark.reader.topic_selection import by_topic
 
 _WAIT_SECONDS: Final = 0.5
+
+logger = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -61,6 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: dict[PartitionKey, int] = {}
         # Since when messages wait that are too few for a batch.
         self._few_since: float | None = None
+        # Named topics that did not exist when they were last looked at.
+        self._missing: set[str] = set()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query starts."""
@@ -77,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Let the query end at the current end of the topics."""
-        self._target = _ends(self._topics.look())
+        self._target = _ends(self._topics.look(may_lack=True))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; `start` itself if there is nothing new."""
@@ -86,6 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = _identified(known, present)
         self._newest = _ends(present)
         self._face_losses(known, present)
+        self._face_missing(present)
         begin = {place: _beginning(known.get(place), bound) for place, bound in present.items()}
         self._report(begin)
         if self._target is None:
@@ -103,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of a micro-batch; the same again when it is done again after a restart."""
-        present = self._topics.look()
+        present = self._topics.look(may_lack=True)
         known = _identified(stream_offsets.decode(start), present)
         stop = _identified(stream_offsets.decode(end), present)
         begin = {place: _beginning(known.get(place), present.get(place, (0, 0))) for place in stop}
@@ -132,16 +139,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self, known: Offsets) -> dict[PartitionKey, tuple[int, int]]:
         """The bounds of the topics now, or a little later if there is nothing new now."""
         if self._target is not None:
-            return self._topics.look()
+            return self._topics.look(may_lack=True)
         # Messages that are too few for a batch are not new.
         seen = known if self._few_since is None else self._newest
         # One topic is watched until there are news. Of several only one can be: they are looked at first.
         if len(self._topics.topics) != 1:
-            present = self._topics.look()
+            present = self._topics.look(may_lack=True)
             if _ends(present) != _identified(seen, present):
                 return present
         self._topics.wait(seen, _WAIT_SECONDS)
-        return self._topics.look()
+        return self._topics.look(may_lack=True)
 
     def _face_losses(self, known: Offsets, present: Bounds) -> None:
         """Raise at once if messages are lost. With failOnDataLoss=false the batch that skips them logs it."""
@@ -165,6 +172,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 elif known[place] < oldest and fails:
                     lost[place] = (known[place], oldest)
         DataLoss(lost).face(fails)
+
+    def _face_missing(self, present: Bounds) -> None:
+        """Raise for a named topic that does not exist. With failOnDataLoss=false log it once, until it exists."""
+        names = {topic_key(place.topic) for place in present}
+        missing = {topic for topic in self._topics.topics if topic_key(topic) not in names}
+        for topic in sorted(missing - self._missing):
+            if self._options.fail_on_data_loss:
+                raise TopicNotFound(topic)
+            logger.warning("topic %r does not exist: the query continues without it until it is created", topic)
+        self._missing = missing
 
     def _enough(self, ranges: Ranges) -> Ranges:
         """The unread ranges, or none while there are too few messages and they do not wait too long."""

@@ -6,6 +6,7 @@ Topics are looked up again for every micro-batch: those that appear later are re
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -36,9 +37,12 @@ class TopicSelection:
     topics: tuple[str, ...]
     pattern: str | None = None
 
-    def look(self) -> dict[PartitionKey, tuple[int, int]]:
-        """Start and end offset of every partition of every topic."""
-        found = self.connection.call(lambda client: self._each(client, client.describe_topic))
+    def look(self, may_lack: bool = False) -> dict[PartitionKey, tuple[int, int]]:
+        """Start and end offset of every partition of every topic.
+
+        may_lack: leave out named topics that do not exist instead of raising.
+        """
+        found = self.connection.call(lambda client: self._each(client, client.describe_topic, may_lack))
         return {
             PartitionKey(topic.id, topic.name, partition): bound
             for topic in found
@@ -51,6 +55,8 @@ class TopicSelection:
         Of several topics the one with the largest offset is watched: news of the others are seen when the time is up.
         """
         if not known:
+            # There is no topic to watch yet.
+            time.sleep(seconds)
             return
         watched = max(known, key=lambda place: known[place]).topic
         ends = {place.partition: end for place, end in known.items() if place.topic == watched}
@@ -90,18 +96,16 @@ class TopicSelection:
         """The archive of every topic, with the offsets that the topic had right after it was looked up."""
         return self.connection.call(lambda client: self._each(client, client.archive))
 
-    def _each(self, client: Client, look: Callable[[str], Found]) -> list[Found]:
-        """What is found of every topic."""
-        if self.pattern is None:
-            return [look(name) for name in self.topics]
+    def _each(self, client: Client, look: Callable[[str], Found], may_lack: bool = False) -> list[Found]:
+        """What is found of every topic; one that matches the pattern may be deleted after it was listed."""
+        names = self.topics if self.pattern is None else filter(self.selects, client.list_topics())
         found = []
-        for name in client.list_topics():
-            if self.selects(name):
-                try:
-                    found.append(look(name))
-                except TopicNotFound:
-                    # Deleted since it was listed.
-                    continue
+        for name in names:
+            try:
+                found.append(look(name))
+            except TopicNotFound:
+                if self.pattern is None and not may_lack:
+                    raise
         return found
 
 
