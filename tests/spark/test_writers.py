@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
 )
 
 from headrace.broker import Broker
@@ -332,6 +333,7 @@ def test_many_pieces_keep_their_order(client: Client, url: str, topic: str, monk
         ({"value": TEXT, "attributes": MapType(TEXT, IntegerType())}, "t", "column attributes"),
         ({"value": TEXT, "seqno": TEXT}, "t", "column seqno is of type string: it must be bigint"),
         ({"value": TEXT, "created_at": DateType()}, "t", "column created_at"),
+        ({"value": TEXT, "created_at": TimestampNTZType()}, "t", "column created_at is of type timestamp_ntz"),
         ({"value": TEXT, "offset": LongType()}, "t", "column is 'offset': it cannot be written"),
         ({"value": TEXT, "VALUE": TEXT}, "t", "more than once"),
         ({"value": TEXT}, None, ".option('topic', …)"),

@@ -23,7 +23,6 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
     TimestampType,
     VarcharType,
 )
@@ -107,7 +106,7 @@ _WRITABLE: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
     "message_group_id": (_TEXT, "string"),
     "seqno": (_WHOLE, "bigint"),
     "codec": (_TEXT, "string"),
-    "created_at": ((TimestampType, TimestampNTZType, NullType), "timestamp"),
+    "created_at": ((TimestampType, NullType), "timestamp"),
 }
 
 
