@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,34 @@ def test_a_token_needs_no_more_than_to_read_the_source_and_to_publish() -> None:
         with pytest.raises(Forbidden):
             check_topics(described("", "in", server=server, sink={"topic": "elsewhere"}))
         assert served.stop(10.0)
+
+
+def test_a_token_for_one_sink_only() -> None:
+    with Broker.open("memory:") as broker:
+        for name in ("in", "in-out", "in-more"):
+            broker.create_topic(name)
+        _, token = broker.access.create("etl", [("in", ["read"]), ("in-*", ["publish"])], producers=["etl-*"])
+        served = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
+        server = {"url": f"headrace://127.0.0.1:{served.port}", "token": token}
+        for sink_id, is_allowed in (("etl-orders", True), ("other", False)):
+            sink = {"topic": "in-out", "sink_id": sink_id, "partitions": 1}
+            made = described("", "in", server=server, sink=sink, sinks={"more": {"topic": "in-more"}})
+            for look in (check_topics, make_topics):
+                with nullcontext() if is_allowed else pytest.raises(Forbidden):
+                    look(made)
+        assert served.stop(10.0)
+
+
+def test_a_stream_continues_without_a_topic_that_was_deleted(url: str, client: Client, topic: str) -> None:
+    for name in (topic, f"{topic}-out"):
+        client.create_topic(name)
+    source = {"topic": f"{topic},{topic}-deleted"}
+    lenient = described(url, topic, source={**source, "fail_on_data_loss": False})
+    check_topics(lenient, is_new=False)
+    with pytest.raises(TopicNotFound):
+        check_topics(lenient)
+    with pytest.raises(TopicNotFound):
+        check_topics(described(url, topic, source=source), is_new=False)
 
 
 def test_an_id_that_has_published_from_another_checkpoint(url: str, client: Client, topic: str) -> None:

@@ -70,6 +70,17 @@ def test_tokens_and_tls_reach_the_tasks(broker: Broker, tmp_path: Path, monkeypa
     assert server.stop(60.0)
 
 
+def test_a_token_for_one_sink_only(broker: Broker) -> None:
+    server = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
+    _, token = broker.access.create("etl", [("orders", ["publish"])], producers=["etl-*"])
+    site = {"url": f"headrace://127.0.0.1:{server.port}", "token": token}
+    write({**site, "sinkId": "etl-orders", "batchId": "0"}, b"sale")
+    with pytest.raises(Forbidden):
+        write({**site, "sinkId": "other", "batchId": "0"}, b"no")
+    assert broker.offsets("orders") == {0: (0, 1)}
+    assert server.stop(60.0)
+
+
 def test_the_first_server_that_answers_is_taken(broker: Broker) -> None:
     server = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
     # Nobody listens at the first.

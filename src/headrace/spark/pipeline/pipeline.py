@@ -244,7 +244,7 @@ class Pipeline:
     def _preflight(self, checkpoint: Checkpoint | None, accept_change: bool, spark: SparkSession | None = None) -> None:
         if checkpoint is not None:
             checkpoint.check(accept_change)
-        check_topics(self.description)
+        check_topics(self.description, checkpoint is None or checkpoint.is_new)
         if checkpoint is not None and checkpoint.is_new:
             check_sink_id(self.description, checkpoint.sink_id, spark)
 

@@ -113,8 +113,8 @@ def _find_topic(options: WriteOptions) -> None:
 
     def find(client: Client) -> None:
         try:
-            # This call needs only the right to publish.
-            client.last_commit(topic, _NOBODY)
+            # This call needs only the right to publish, which a token may have for some sinks only.
+            client.last_commit(topic, options.sink_id or _NOBODY)
         except TopicNotFound:
             if not options.create_topic:
                 raise

@@ -37,22 +37,29 @@ _TIMEOUT_SECONDS: Final = 10.0
 _NOBODY: Final = "headrace-pipeline"
 
 
-def check_topics(description: Description) -> None:
-    """Raise for missing topics, unless a run would create them."""
-    for part in _all_parts(description):
-        if isinstance(part, TopicSource | TopicSink | DeadTopic):
+def check_topics(description: Description, is_new: bool = True) -> None:
+    """Raise for missing topics, unless a run would create them, or continue without them.
+
+    is_new: whether a stream has no checkpoint yet.
+    """
+    for source in (description.source, *description.sources.values()):
+        if isinstance(source, TopicSource):
+            may_lack = not is_new and source.mode == "stream" and source.fail_on_data_loss is False
+            with connected(description, source) as client:
+                _check_source(client, source, may_lack)
+    for writer, _, part in _written(description, _known_writer(description)):
+        if isinstance(part, TopicSink | DeadTopic):
             with connected(description, part) as client:
-                _check_topic(client, part)
+                if _is_missing(client, part.topic, writer) and part.partitions is None:
+                    raise TopicNotFound(part.topic)
 
 
 def make_topics(description: Description) -> None:
     """Create missing topics. If none is missing, no right to create is needed."""
-    for part in _all_parts(description):
+    for writer, _, part in _written(description, _known_writer(description)):
         if isinstance(part, TopicSink | DeadTopic) and part.partitions is not None:
             with connected(description, part) as client:
-                try:
-                    client.last_commit(part.topic, _NOBODY)
-                except TopicNotFound:
+                if _is_missing(client, part.topic, writer):
                     make_topic(client, part.topic, part.partitions, part.settings)
 
 
@@ -94,11 +101,6 @@ def check_tables(description: Description, sink_id: str, spark: SparkSession | N
                 _refuse(writer, f"it has written up to batch {number} to {part.path}")
 
 
-def _all_parts(description: Description) -> list[object]:
-    sources, sinks = description.sources.values(), description.sinks.values()
-    return [description.source, *sources, description.sink, *sinks, description.dead_letters]
-
-
 def _written(description: Description, sink_id: str) -> list[tuple[str, str, object]]:
     """What is written, with the id it is written under and its key."""
     named = [(writer_of(sink_id, name), f"sinks.{name}", sink) for name, sink in description.sinks.items()]
@@ -110,19 +112,30 @@ def writer_of(sink_id: str, name: str) -> str:
     return f"{sink_id}-{name}"
 
 
-def _check_topic(client: Client, part: TopicSource | TopicSink | DeadTopic) -> None:
-    if isinstance(part, TopicSource):
-        for topic in part.topics:
+def _known_writer(description: Description) -> str:
+    """The id of the main sink if the file has one: a token may have the right to publish for some ids only."""
+    return getattr(description.sink, "sink_id", None) or description.run.load_id or _NOBODY
+
+
+def _check_source(client: Client, source: TopicSource, may_lack: bool) -> None:
+    for topic in source.topics:
+        try:
             client.describe_topic(topic)
-        if part.topic_pattern is not None and part.mode == "batch" and not selected_topics(client, part):
-            # A stream waits for the first one.
-            raise InvalidInput("source.topic_pattern", part.topic_pattern[:100], "no topic has a name that matches it")
-        return
+        except TopicNotFound:
+            if not may_lack:
+                raise
+    if source.topic_pattern is not None and source.mode == "batch" and not selected_topics(client, source):
+        # A stream waits for the first one.
+        raise InvalidInput("source.topic_pattern", source.topic_pattern[:100], "no topic has a name that matches it")
+
+
+def _is_missing(client: Client, topic: str, writer: str) -> bool:
+    """Whether a topic that is written does not exist."""
     try:
-        client.last_commit(part.topic, _NOBODY)
+        client.last_commit(topic, writer)
     except TopicNotFound:
-        if part.partitions is None:
-            raise
+        return True
+    return False
 
 
 def selected_topics(client: Client, source: TopicSource) -> list[str]:
