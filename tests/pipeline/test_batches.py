@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyspark.errors import AnalysisException
 
 from headrace.client import Client
 from headrace.core.errors import InvalidInput
@@ -145,6 +147,48 @@ def test_sample_rows_in_and_expected_rows_out(spark: SparkSession) -> None:
         Pipeline.of(JOINED).test(spark)
 
 
+def test_sample_rows_have_partitions_without_a_broker(spark: SparkSession) -> None:
+    test = {
+        "name": "counted",
+        "source": [{"offset": 5}, {"offset": 7}, {"partition": 2, "offset": 0}],
+        "expect": [{"partition": 0, "messages": 3}, {"partition": 2, "messages": 1}],
+    }
+    tables = {
+        # Nobody listens there.
+        "server": {"url": "headrace://127.0.0.1:1"},
+        "source": {"topic": "orders", "mode": "batch"},
+        "steps": [{"name": "counted", "sql": "SELECT partition, messages FROM partitions"}],
+        "sink": {"format": "report"},
+        "tests": [test],
+    }
+    (result,) = Pipeline.of(tables).test(spark)
+    assert result.is_passed, result
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "rule"),
+    [
+        ({"timestamp": "yesterday"}, "timestamp", "a time"),
+        ({"attributes": "text"}, "attributes", "a table"),
+        ({"partition": "one"}, "partition", "a whole number"),
+        ({"seqno": True}, "seqno", "a whole number"),
+        ({"producer_id": 1}, "producer_id", "text"),
+    ],
+)
+def test_sample_rows_that_are_no_messages(spark: SparkSession, row: dict[str, Any], field: str, rule: str) -> None:
+    with pytest.raises(InvalidInput, match=f"it must be {rule}") as refused:
+        Pipeline.of({**JOINED, "tests": [{"name": "x", "source": [row]}]}).test(spark)
+    assert refused.value.field == f"tests.0.source.0.{field}"
+
+
+def test_a_sample_that_ends_in_an_error_is_named(spark: SparkSession) -> None:
+    divided = {**JOINED, "steps": [{"name": "divided", "sql": "SELECT 1 / id AS part FROM source"}]}
+    divided["sink"] = {"topic": "divided", "value": "CAST(part AS STRING)"}
+    test = {"name": "zero", "source": [{"value": {"id": 0}}]}
+    with pytest.raises(PipelineFailed, match=r"test 'zero' ended early: .*DIVIDE_BY_ZERO"):
+        Pipeline.of({**divided, "tests": [test]}).test(spark)
+
+
 def test_files_tables_and_topics_are_joined(
     spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
 ) -> None:
@@ -276,6 +320,27 @@ def test_files_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
     assert (
         run(spark, {"source": {**source, "schema": "id STRING, name STRING"}, "sink": {"format": "noop"}}).messages == 5
     )
+
+
+@pytest.mark.parametrize("schema", ["id BIGINT NOT NULL, size BIGINT", "id BIGINT, size BIGINT"])
+@pytest.mark.parametrize("kind", ["csv", "json", "text"])
+def test_rows_of_files_are_judged_if_no_step_uses_their_fields(
+    spark: SparkSession, tmp_path: Path, kind: str, schema: str
+) -> None:
+    lines = ["1,2", "3,x"] if kind == "csv" else ['{"id": 1, "size": 2}', '{"id": 3, "size": "x"}']
+    (tmp_path / "rows").write_text("\n".join(lines))
+    tables = {
+        "source": {"format": kind, "path": str(tmp_path / "rows"), "schema": schema},
+        "steps": [{"name": "counted", "sql": "SELECT count(*) AS n FROM source"}],
+        "sink": {"format": "report"},
+    }
+    with pytest.raises(PipelineFailed, match=r"does not match source\.schema"):
+        run(spark, tables)
+    pipeline = Pipeline.of({**tables, "dead_letters": {"format": "parquet", "path": str(tmp_path / "dead")}})
+    summary = pipeline.run(spark)
+    assert (summary.messages, summary.dead_letters) == (2, 1)
+    assert pipeline.report is not None and pipeline.report.rows == [[1]]
+    assert len(pq.read_table(tmp_path / "dead")) == 1
 
 
 def test_fields_of_structs_that_must_be_there(spark: SparkSession, tmp_path: Path) -> None:
@@ -458,3 +523,38 @@ def test_a_row_that_does_not_fit_ends_a_pipeline_without_dead_letters(
     with pytest.raises(PipelineFailed, match="offset 0: correct the schema"):
         run(spark, tables)
     assert messages(client, f"{topic}-out") == []
+
+
+def test_columns_of_a_message_in_any_case(spark: SparkSession, url: str, client: Client, topic: str) -> None:
+    client.create_topic(topic)
+    client.create_topic(f"{topic}-out")
+    publish(client, topic, [{"id": 1}])
+    tables = {
+        "server": {"url": url},
+        "source": {"topic": topic, "mode": "batch", "schema": "id BIGINT"},
+        "steps": [{"name": "named", "sql": "SELECT id, 'k' AS Key, map('a', 'b') AS ATTRIBUTES FROM source"}],
+        "sink": {"topic": f"{topic}-out", "value": "CAST(id AS STRING)"},
+    }
+    run(spark, tables)
+    (message,) = messages(client, f"{topic}-out")
+    assert (message["key"], dict(message["attributes"])) == (b"k", {"a": b"b"})
+
+
+@pytest.mark.parametrize("schema", ["a BIGINT, A STRING", "a MAP<INT, STRING>"])
+def test_schemas_that_json_cannot_have(
+    spark: SparkSession, url: str, client: Client, topic: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # As in a process where pyspark has not logged anything yet.
+        monkeypatch.delitem(logging.Logger.manager.loggerDict, name, raising=False)
+    client.create_topic(topic)
+    tables = {
+        "server": {"url": url},
+        "source": {"topic": topic, "mode": "batch", "schema": schema},
+        "sink": {"format": "report"},
+    }
+    with pytest.raises(InvalidInput) as refused:
+        Pipeline.of(tables).check(spark)
+    assert refused.value.field == "source.schema"
+    with pytest.raises(AnalysisException, match="nothing"):
+        spark.range(1).select("nothing")

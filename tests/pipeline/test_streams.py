@@ -469,6 +469,7 @@ def test_what_cannot_work_is_refused_before_anything_runs(
     }
     table = {"format": "parquet", "path": str(tmp_path / "table")}
     only_id = {"name": "one", "sql": "SELECT id FROM source"}
+    dated = {"name": "one", "sql": "SELECT id, 1 AS Date, message.timestamp AS at FROM source"}
     twice = {"name": "one", "sql": "SELECT id, name AS ID FROM source"}
     file = tmp_path / "file"
     file.touch()
@@ -496,6 +497,11 @@ def test_what_cannot_work_is_refused_before_anything_runs(
         ({"steps": [only_id], "sink": {**table, "format": "text"}}, "sink.format"),
         ({"sink": {**table, "format": "text"}}, "sink.format"),
         ({"sink": {**table, "partition_date": "nothing"}}, "sink.partition_date"),
+        ({"steps": [dated], "sink": {**table, "partition_date": "at"}}, "sink.partition_date"),
+        (
+            {"source": {"topic": topic, "schema": "event_time TIMESTAMP", "watermark": "message.timestamp"}},
+            "source.watermark",
+        ),
         ({"deduplicate": {"by": ["nothing"]}}, "deduplicate.by"),
         ({"deduplicate": {"by": ["id"], "time": "name"}}, "deduplicate.time"),
         ({"deduplicate": {"by": ["nothing.at.all"]}}, "deduplicate.by"),

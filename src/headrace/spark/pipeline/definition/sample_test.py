@@ -27,13 +27,17 @@ from headrace.spark.pipeline.frame.deduplication import deduplicate
 from headrace.spark.pipeline.frame.parse import METRICS, typed
 from headrace.spark.pipeline.frame.source import CORRUPT, schema_of
 from headrace.spark.pipeline.frame.steps import run_steps
+from headrace.spark.pipeline.run.spark_errors import PipelineFailed
+from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.topic_sink import TopicSinkWriter
-from headrace.spark.schema import READ_COLUMNS, read_schema
+from headrace.spark.schema import METADATA, READ_COLUMNS, read_schema
 
 # When the first sample message was written, if it does not say; the others follow by the second.
 _BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _BYTES: Final = ("value", "key")
 _TIMES: Final = ("timestamp", "created_at")
+_NUMBER: Final = (int, "a whole number")
+_KINDS: Final = {"attributes": (dict, "a table"), "partition": _NUMBER, "offset": _NUMBER, "seqno": _NUMBER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,16 @@ def _run(spark: SparkSession, description: Description, test: SampleTest, place:
         typed(rows, part, f"{METRICS}_{name}").rows.createOrReplaceTempView(name)
     parts = typed(_sample(spark, batch.source, test.source, f"{place}.source"), batch)
     kept = deduplicate(parts.rows, batch.deduplicate) if batch.deduplicate else parts.rows
-    made = run_steps(spark, kept, batch)
+    made = run_steps(spark, kept, batch, _partitions(spark, batch.source, test.source, f"{place}.source"))
     if isinstance(batch.sink, TopicSink):
         made = TopicSinkWriter(structs.replace(batch.sink, order_by=[]), {}, None).prepare(made)
-    found = [{name: _plain(row[name]) for name in made.columns} for row in made.collect()]
+    try:
+        with analysis(place, test.name):
+            found = [{name: _plain(row[name]) for name in made.columns} for row in made.collect()]
+            dead = 0 if parts.dead is None else parts.dead.count()
+    except PipelineFailed as failure:
+        raise PipelineFailed(f"test {test.name!r} ended early: {failure}", failure.kind) from None
     missing = [row for row in test.expect if not _take(found, row)]
-    dead = 0 if parts.dead is None else parts.dead.count()
     return SampleResult(test.name, missing, found, dead, test.dead_letters)
 
 
@@ -91,7 +99,8 @@ def _sample(spark: SparkSession, source: Source, rows: Sequence[Mapping[str, Any
     if source.schema is None:
         if not rows:
             raise InvalidInput(place, "empty", "without a schema the columns are those of the rows: give at least one")
-        return spark.createDataFrame([dict(row) for row in rows])
+        with analysis(place, "given"):
+            return spark.createDataFrame([dict(row) for row in rows])
     schema = schema_of(source.schema)
     if source.format in ("json", "csv"):
         schema = StructType([*schema.fields]).add(CORRUPT, "string")
@@ -108,14 +117,36 @@ def _message(source: TopicSource, given: Mapping[str, Any], number: int, place: 
         if name not in READ_COLUMNS:
             rule = f"it is not a column of a message: known columns are {', '.join(READ_COLUMNS)}"
             raise InvalidInput(f"{place}.{number}.{name}", "unknown", rule)
-        if name in _BYTES:
-            value = value.encode() if isinstance(value, str) else json.dumps(value).encode()
-        elif name in _TIMES:
-            value = datetime.fromisoformat(str(value))
-        elif name == "attributes":
-            value = {key: str(text).encode() for key, text in value.items()}
-        message[name] = value
+        message[name] = _cell(name, value, f"{place}.{number}.{name}")
     return message
+
+
+def _cell(name: str, value: Any, place: str) -> Any:
+    """The value of a column of a message."""
+    if name in _BYTES:
+        return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+    if name in _TIMES:
+        try:
+            return datetime.fromisoformat(str(value))
+        except ValueError:
+            rule = "it must be a time such as 2026-07-01T12:00:00Z"
+            raise InvalidInput(place, repr(value)[:100], rule) from None
+    kind, shown = _KINDS.get(name, (str, "text"))
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InvalidInput(place, repr(value)[:100], f"it must be {shown}")
+    return {key: str(text).encode() for key, text in value.items()} if isinstance(value, dict) else value
+
+
+def _partitions(spark: SparkSession, source: Source, rows: Sequence[Mapping[str, Any]], place: str) -> DataFrame | None:
+    """The view `partitions` of sample messages: those that have any, from the first offset to the last."""
+    if not isinstance(source, TopicSource):
+        return None
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for number, row in enumerate(rows):
+        message = _message(source, row, number, place)
+        offsets.setdefault((message["topic"], message["partition"]), []).append(message["offset"])
+    made = [(*of, min(found), max(found) + 1, max(found) + 1 - min(found)) for of, found in sorted(offsets.items())]
+    return spark.createDataFrame(made, METADATA["partitions"])
 
 
 def _take(found: list[dict[str, Any]], wanted: Mapping[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.definition.check import MESSAGE_STRUCT
 from headrace.spark.pipeline.definition.description import Description, TopicSource
 from headrace.spark.pipeline.frame.source import CORRUPT, schema_of
-from headrace.spark.pipeline.run.spark_logs import quoted
+from headrace.spark.pipeline.run.spark_logs import analysis, quoted
 
 METRICS: Final = "headrace"
 # Columns that are added to rows while their values are judged.
@@ -42,6 +42,11 @@ class Parsed:
 
 def typed(raw: DataFrame, description: Description, counts: Observation | str = METRICS) -> Parsed:
     """Apply the schema of the source, if it has one; rows and dead rows are counted as they pass."""
+    with analysis("source.schema", description.source.schema or "missing"):
+        return _typed(raw, description, counts)
+
+
+def _typed(raw: DataFrame, description: Description, counts: Observation | str) -> Parsed:
     text = description.source.schema
     rows = F.count(F.lit(1)).alias("rows")
     if text is None or not _is_typed_here(description):
@@ -55,7 +60,7 @@ def typed(raw: DataFrame, description: Description, counts: Observation | str = 
         is_file = CORRUPT in raw.columns
         judged = _judged_file(raw, schema) if is_file else judged_value(raw, schema, description.buries_undecodable)
     has_dead = description.dead_letters is not None
-    counted = judged.observe(counts, rows, F.count_if(F.col(REASON).isNotNull()).alias("dead"))
+    counted = judged.observe(counts, rows, F.count_if(F.col(REASON).isNotNull()).alias("dead"), *_used(raw, schema))
     good = counted.where(F.col(REASON).isNull() if has_dead else _fits_or_fails(raw))
     seen = _seen(raw, description)
     fields = good.select(*seen) if schema is None else _fields(good, schema, seen)
@@ -123,6 +128,14 @@ def _judged_file(raw: DataFrame, schema: StructType) -> DataFrame:
     reason = F.when(F.col(CORRUPT).isNotNull(), "the row does not match the schema")
     fields = F.struct(*(F.col(f"`{name}`") for name in schema.names))
     return raw.withColumn(PARSED, fields).withColumn(REASON, _with_missing(reason, schema, f"{PARSED}."))
+
+
+def _used(raw: DataFrame, schema: StructType | None) -> list[Column]:
+    """A metric of every field of a file: Spark's reader judges only fields that are used, and a step may use none."""
+    if schema is None or CORRUPT not in raw.columns:
+        return []
+    fields = [F.col(quoted(name)).isNull() for name in schema.names]
+    return [F.count_if(reduce(Column.__and__, fields)).alias("empty")]
 
 
 def _with_missing(reason: Column, schema: StructType, prefix: str) -> Column:

@@ -66,6 +66,9 @@ def with_watermark(rows: DataFrame, source: TopicSource | FormatSource, place: s
             raise InvalidInput(f"{place}.watermark", source.watermark, rule)
         name = source.watermark
         if name not in rows.columns:
+            if EVENT_TIME in (column.lower() for column in rows.columns):
+                rule = f"it is added as the column {EVENT_TIME}, which the rows already have: name that, or rename it"
+                raise InvalidInput(f"{place}.watermark", source.watermark, rule)
             name, rows = EVENT_TIME, rows.withColumn(EVENT_TIME, F.expr(source.watermark))
         return rows.withWatermark(name, f"{int(source.watermark_delay_seconds * 1000)} milliseconds")
 

@@ -23,11 +23,19 @@ from headrace.spark.pipeline.frame.sql_functions import register
 from headrace.spark.pipeline.run.spark_logs import analysis
 
 
-def run_steps(spark: SparkSession, rows: DataFrame, description: Description) -> DataFrame:
-    """The rows after all steps."""
+def run_steps(
+    spark: SparkSession, rows: DataFrame, description: Description, partitions: DataFrame | None = None
+) -> DataFrame:
+    """The rows after all steps.
+
+    partitions: the view of this name; without it the broker is asked, if a step uses the view.
+    """
     register(spark)
     rows.createOrReplaceTempView("source")
-    _add_partitions(spark, description)
+    if partitions is not None:
+        partitions.createOrReplaceTempView("partitions")
+    elif isinstance(description.source, TopicSource):
+        _partitions_of(spark, description, description.source).createOrReplaceTempView("partitions")
     for number, step in enumerate(description.steps):
         rows = _run(spark, rows, step, f"steps.{number}", description.directory)
         rows.createOrReplaceTempView(step.name)
@@ -70,10 +78,7 @@ def _function(name: str, place: str, directory: str | None) -> Callable[[DataFra
     return found
 
 
-def _add_partitions(spark: SparkSession, description: Description) -> None:
-    source = description.source
-    if not isinstance(source, TopicSource):
-        return
+def _partitions_of(spark: SparkSession, description: Description, source: TopicSource) -> DataFrame:
     options = connection_options(description.server, description.url_of(source))
     reader = spark.read.format("headrace").options(**options, **source.selection, metadata="partitions")
-    reader.load().createOrReplaceTempView("partitions")
+    return reader.load()

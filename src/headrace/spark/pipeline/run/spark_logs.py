@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame
 
 from headrace.core.errors import InvalidInput
@@ -21,7 +21,8 @@ _LOGS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 @contextmanager
 def analysis(field: str, value: str) -> Iterator[None]:
     """While Spark analyses what a key asks for: its refusal is an error about that key."""
-    logs = [logging.getLogger(name) for name in _LOGS]
+    # Made by pyspark: a logger of Python's own kind does not take what pyspark logs, in the whole process.
+    logs = [PySparkLogger.getLogger(name) for name in _LOGS]
     were_disabled = [log.disabled for log in logs]
     for log in logs:
         log.disabled = True

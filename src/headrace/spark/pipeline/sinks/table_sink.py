@@ -64,7 +64,7 @@ class TableSinkWriter:
                 rule = f"this column does not exist: the rows have {', '.join(rows.columns)}"
                 raise InvalidInput(f"{self._field}.partition_by", name, rule)
         if self._sink.partition_date is not None:
-            if DATE in rows.columns:
+            if DATE in (name.lower() for name in rows.columns):
                 raise InvalidInput(
                     f"{self._field}.partition_date", self._sink.partition_date, "the rows already have a column date"
                 )

@@ -23,7 +23,7 @@ from headrace.core.errors import InvalidInput
 from headrace.spark.options import WriteOptions, write_options
 from headrace.spark.pipeline.definition.check import MESSAGE_STRUCT
 from headrace.spark.pipeline.definition.description import MESSAGE_COLUMNS, TopicSink
-from headrace.spark.pipeline.run.spark_logs import analysis
+from headrace.spark.pipeline.run.spark_logs import analysis, quoted
 from headrace.spark.pipeline.sinks.sink import in_order, order_columns, with_order
 from headrace.spark.schema import READ_COLUMNS, check_writable
 from headrace.spark.write.fingerprint import BatchId
@@ -91,10 +91,12 @@ class TopicSinkWriter:
         if not given and not self._sink.attributes:
             _check_nothing_is_left(rows)
         taken = (*_TAKEN, *_SOURCES) if self._sink.keep_sources else _TAKEN
-        if self._sink.keep_sources and "seqno" not in (*rows.columns, *given):
+        # As in Spark, case does not matter.
+        named = {name.lower(): quoted(name) for name in rows.columns}
+        if self._sink.keep_sources and "seqno" not in (*named, *given):
             rule = f"the column seqno does not exist: the rows have {', '.join(rows.columns)}"
             raise InvalidInput(f"{self._field}.keep_sources", "true", rule)
-        columns: dict[str, Column] = {name: F.col(name) for name in taken if name in rows.columns}
+        columns: dict[str, Column] = {name: F.col(named[name]) for name in taken if name in named}
         for name, expression in given.items():
             with analysis(f"{self._field}.{name}", expression):
                 rows.select(F.expr(expression))
@@ -128,7 +130,7 @@ def _staging(options: WriteOptions) -> Callable[[Iterable[pa.RecordBatch]], Iter
 def _check_nothing_is_left(rows: DataFrame) -> None:
     """A column that is no column of a message would be lost without a word."""
     for name in rows.columns:
-        if name not in (*READ_COLUMNS, MESSAGE_STRUCT):
+        if name.lower() not in (*READ_COLUMNS, MESSAGE_STRUCT):
             rule = 'it is not a column of a message: map it, such as value = "to_json(struct(*))"'
             raise InvalidInput("sink", f"given the column {name}", rule)
 
