@@ -14,8 +14,19 @@ import pytest
 
 from headrace.storage.archive.files import DirectoryFiles
 from tests.faults.filesystems import EVERY_CHANGE, Crash, FailingFileSystem
+from tests.postgres_server import PostgresServer
 from tests.storage.archive.builders import ArchivedTopic, doctor, no_rest
-from tests.storage.builders import EVERYTHING, NOW_US, DiskPlace, MemoryPlace, Place, Topic, batch_of, read_all
+from tests.storage.builders import (
+    EVERYTHING,
+    NOW_US,
+    DiskPlace,
+    MemoryPlace,
+    Place,
+    PostgresPlace,
+    Topic,
+    batch_of,
+    read_all,
+)
 
 STEPS = 40
 SECOND_US = 1_000_000
@@ -143,19 +154,27 @@ class Life:
         assert self.topic.rows() == self.rows()
 
 
+def place_of(engine: str, directory: Path, postgres: PostgresServer) -> Place:
+    if engine == "memory":
+        return MemoryPlace()
+    return DiskPlace(directory, killed=True) if engine == "disk" else PostgresPlace(postgres.fresh_url())
+
+
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("engine", ["memory", "disk"])
-def test_an_archived_topic_reads_like_one_that_keeps_everything(engine: str, seed: int, tmp_path: Path) -> None:
-    place = MemoryPlace() if engine == "memory" else DiskPlace(tmp_path / "store", killed=True)
-    life = Life(place, tmp_path / "archive", seed)
-    life.live(STEPS)
+@pytest.mark.parametrize("engine", ["memory", "disk", "postgres"])
+def test_an_archived_topic_reads_like_one_that_keeps_everything(
+    engine: str, seed: int, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    place = place_of(engine, tmp_path / "store", postgres)
+    Life(place, tmp_path / "archive", seed).live(STEPS)
     place.close()
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_many_lives(seed: int, tmp_path: Path) -> None:
-    place = DiskPlace(tmp_path / "store", killed=True)
+@pytest.mark.parametrize("engine", ["disk", "postgres"])
+def test_many_lives(engine: str, seed: int, tmp_path: Path, postgres: PostgresServer) -> None:
+    place = place_of(engine, tmp_path / "store", postgres)
     Life(place, tmp_path / "archive", seed).live(5 * STEPS)
     place.close()
     shutil.rmtree(tmp_path / "archive")
