@@ -1,4 +1,4 @@
-"""Splits read while servers go and come back."""
+"""Splits read while servers go and come back, and topics are deleted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.client import Client, connect
+from headrace.core.errors import MessagesLost
 from headrace.spark.connection import Connection
 from headrace.spark.reader import split_reader as reading
 from headrace.spark.reader.split_reader import SplitReader
@@ -52,3 +53,22 @@ def test_a_server_that_goes_in_the_middle_loses_nothing(
     server.start()
     offsets += [offset for batch in batches for offset in batch.column("offset").to_pylist()]
     assert offsets == list(range(ROWS))
+
+
+@pytest.mark.parametrize("is_recreated", [False, True])
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_topic_that_is_deleted_before_it_is_read_is_lost(
+    server: ServerProcess, client: Client, partitions: int, is_recreated: bool
+) -> None:
+    client.create_topic("orders", partitions=2)
+    with client.producer("orders") as producer:
+        producer.send_batch(pa.record_batch({"value": [b"0", b"1"], "partition": pa.array([0, 1], pa.int32())}))
+    topic_id = client.describe_topic("orders").id
+    split = Split(tuple(Range(PartitionKey(topic_id, "orders", number), 0, 1) for number in range(partitions)))
+    schema = to_arrow_schema(read_schema(["offset", "value"]), timezone="UTC")
+    client.delete_topic("orders")
+    if is_recreated:
+        client.create_topic("orders", partitions=2)
+    with pytest.raises(MessagesLost, match="1 messages, offsets 0 to 0"):
+        list(SplitReader(Connection(server.url), schema, decode=True, fail_on_data_loss=True).read(split))
+    assert list(SplitReader(Connection(server.url), schema, decode=True, fail_on_data_loss=False).read(split)) == []

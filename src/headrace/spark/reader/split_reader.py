@@ -8,8 +8,8 @@ here: `topic` and, where all rows are of one partition, `partition` and `offset`
 reading continues at the next offset. A value that cannot be decoded by its codec is an error that names
 the message, or is returned raw with its codec, or is skipped, depending on the option `onUndecodable`.
 
-Messages that retention deleted after the split was planned are lost: an error that names them or, with
-failOnDataLoss=false, a warning in the log.
+Messages that were deleted after the split was planned, by retention or with their topic, are lost: an error that names
+them or, with failOnDataLoss=false, a warning in the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pyarrow as pa
 from headrace.client.read.decode import Broken, Decoder, OnUndecodable, Packed, Piece, is_packed
 from headrace.client.read.scan import remaining
 from headrace.client.retry import Backoff
-from headrace.core.errors import OffsetOutOfRange, ServerFailed, TopicDeleted
+from headrace.core.errors import OffsetOutOfRange, ServerFailed, TopicDeleted, TopicNotFound
 from headrace.core.messages import numbers
 from headrace.spark.connection import Connection
 from headrace.spark.reader.data_loss import DataLoss, kept_of
@@ -108,7 +108,7 @@ class SplitReader:
                     left = remaining(left, batch)
                     backoff = Backoff(patience)
                     yield _Stored(topic, batch)
-            except (OffsetOutOfRange, TopicDeleted):
+            except (OffsetOutOfRange, TopicDeleted, TopicNotFound):
                 # What is lost is found below.
                 pass
             if left:
@@ -120,7 +120,7 @@ class SplitReader:
     def _kept(self, topic_id: int, topic: str, left: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
         """What is still there of ranges that a server did not give."""
         ranges = {PartitionKey(topic_id, topic, partition): bounds for partition, bounds in left.items()}
-        kept, losses = kept_of(ranges, TopicSelection(self.connection, (topic,)).look())
+        kept, losses = kept_of(ranges, TopicSelection(self.connection, (topic,)).look(may_lack=True))
         losses.face(self.fail_on_data_loss)
         return {place.partition: bounds for place, bounds in kept.items()}
 
@@ -150,7 +150,7 @@ class SplitReader:
                     yield stored
             except OffsetOutOfRange as late:
                 gap_end = min(late.start, part.end) if late.offset == offset else offset
-            except TopicDeleted:
+            except (TopicDeleted, TopicNotFound):
                 # Whether another topic has its name is found below.
                 pass
             if offset < gap_end:
