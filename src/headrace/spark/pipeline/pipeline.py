@@ -319,7 +319,7 @@ class Pipeline:
         counts = Observation() if checkpoint is None else None
         check_file_systems(spark, description)
         read = read_source(spark, description)
-        load = load_id(description, _files(read, description))
+        load = load_id(description, _files(read, description), spark)
         dead = self._dead_letters(writer, load)
         parts = typed(read, description, counts or METRICS)
         kept = deduplicate(parts.rows, description.deduplicate) if description.deduplicate else parts.rows
