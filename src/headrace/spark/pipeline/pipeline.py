@@ -80,8 +80,8 @@ _DEAD: Final = "_headrace_dead"
 _NAMED: Final = "_headrace_sink_"
 _LOOK_SECONDS: Final = 0.2
 # Spark gives the process that plans a stream ten seconds to start, and has no setting for it. A busy machine may need
-# more. Nothing has been read by then, so the query is just started again.
-_SLOW_START: Final = "Python worker failed to connect back"
+# more. Nothing has been read by then, so the query is just started again. Spark names the error or its cause.
+_SLOW_START: Final = re.compile("Python worker (failed )?to connect back")
 _STARTS_MAX: Final = 10
 _CONFIGURATION: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -308,7 +308,7 @@ class Pipeline:
                     built.checkpoint.query_ended()
                 break
             except PipelineFailed as failure:
-                if _SLOW_START not in str(failure) or attempt == _STARTS_MAX - 1:
+                if not _SLOW_START.search(str(failure)) or attempt == _STARTS_MAX - 1:
                     raise
         return Summary(
             pipeline=self.description.name,
