@@ -6,8 +6,8 @@ more: the query ends with an error of its own, and goes on from its checkpoint w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -48,6 +48,10 @@ class PatientQuery:
             except Exception as error:
                 self._start_again(error)
         self._count()
+
+    def reports(self) -> Sequence[Any]:
+        """Spark's reports about its last start, the newest last."""
+        return self._query.recentProgress
 
     def stop(self) -> None:
         self._query.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client import Client
+from headrace.spark import messages_behind, messages_read
 from tests.spark.starting import PatientQuery
 from tests.spark.topics import PATIENCE_SECONDS, numbers, publish, read_fast, read_stream, values_of, wait_until
 
@@ -87,6 +89,40 @@ def test_available_now_honours_the_limits_and_ends(
     query.finish(PATIENCE_SECONDS)
     assert [query.rows[number] for number in sorted(query.rows)] == [40, 40, 20]
     assert sorted(values_of(client, copied), key=int) == numbers(0, 100)
+
+
+@pytest.mark.parametrize("way", [read_stream, read_fast])
+def test_messages_behind_shrink_until_none_are_left(
+    spark: SparkSession, client: Client, url: str, topic: str, tmp_path: Path, way: Callable[..., DataFrame]
+) -> None:
+    copied = f"{topic}-copied"
+    client.create_topic(topic, partitions=2)
+    client.create_topic(copied)
+    publish(client, topic, numbers(0, 100), [b"key-%d" % number for number in range(100)])
+    query = start(
+        way(spark, url, topic, startingOffsets="earliest", maxMessagesPerTrigger="40"), url, copied, tmp_path / "cp"
+    )
+
+    def found() -> list[tuple[int, int]]:
+        """Messages read and messages behind, of each batch with messages."""
+        reports = [report for report in query.reports() if messages_read(report)]
+        return [(messages_read(report), total_behind(report)) for report in reports]
+
+    def total_behind(report: object) -> int:
+        behind = messages_behind(report)
+        assert behind is not None and behind.by_topic == {topic: behind.total}
+        assert behind.min <= behind.average <= behind.max and behind.average == behind.total / 2
+        return behind.total
+
+    try:
+        wait_until(lambda: query.goes_on() and len(found()) == 3, "three batches were reported")
+        assert found() == [(40, 60), (40, 20), (20, 0)]
+        publish(client, topic, numbers(100, 150), [b"key-%d" % number for number in range(50)])
+        wait_until(lambda: query.goes_on() and sum(read for read, _ in found()) == 150, "all batches were reported")
+        assert found()[-1][1] == 0 and total_behind(query.reports()[-1]) == 0
+    finally:
+        query.stop()
+    assert sorted(values_of(client, copied), key=int) == numbers(0, 150)
 
 
 def test_a_query_may_change_to_the_faster_way_and_back(
