@@ -52,6 +52,15 @@ def plan_of(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
+def rows_scanned(frame: DataFrame) -> int:
+    """How many rows Spark's scans of Parquet files returned when the frame was collected."""
+    leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
+    scans = [leaves.apply(number) for number in range(leaves.size())]
+    read = [scan.metrics().apply("numOutputRows").value() for scan in scans if "parquet" in scan.nodeName()]
+    assert read, plan_of(frame)
+    return sum(read)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -111,6 +120,18 @@ def test_filters_reach_the_statistics(spark: SparkSession, site: ArchiveSite) ->
     plan = plan_of(rows)
     for pushed in ("GreaterThanOrEqual(timestamp", "LessThan(offset,20)", "GreaterThan(key"):
         assert pushed in plan, plan
+    # Each hour is a row group. Keys are text: 0 to 9, 10 to 19, 20 to 29.
+    for condition, found, scanned in (
+        ("true", 30, 30),
+        (f"timestamp >= '{second.isoformat()}'", 20, 20),
+        (f"timestamp < '{second.isoformat()}'", 10, 10),
+        ("offset < 15", 15, 20),
+        ("offset >= 20", 10, 10),
+        ("key >= '3'", 7, 10),
+        ("key >= '15' AND key < '18'", 3, 20),
+    ):
+        chosen = headrace.spark.table(session, "hours", url=site.url).where(condition)
+        assert (len(chosen.collect()), rows_scanned(chosen)) == (found, scanned), condition
 
 
 def test_bounded_pipelines_read_the_archive(
