@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-import numpy as np
-
 from headrace.broker.clock import Clock, DatabaseTime
-from headrace.broker.groups.store import GroupDraft, GroupStore
+from headrace.broker.groups.store import GroupDraft, GroupStore, held_by
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import (
@@ -361,10 +359,7 @@ class Groups:
     def held(self) -> Int64s | None:
         """By partition the lowest offset that an important group has not read; None without such groups."""
         committed = [self._store.offsets(group.name) for group in self._store.all() if group.important]
-        if not committed:
-            return None
-        partitions = range(self._topic.record.partitions)
-        return np.array([min(offsets.get(number, 0) for offsets in committed) for number in partitions], np.int64)
+        return held_by(committed, self._topic.record.partitions)
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
         """Delete messages past retention, by default that of the topic, that all important groups have read."""

@@ -86,6 +86,13 @@ class GroupStore(Protocol):
     def settle(self) -> None: ...
 
 
+def held_by(important: Sequence[Mapping[int, int]], partitions: int) -> Int64s | None:
+    """By partition the lowest offset that an important group has not read, of their offsets; None without groups."""
+    if not important:
+        return None
+    return np.array([min(offsets.get(number, 0) for offsets in important) for number in range(partitions)], np.int64)
+
+
 class LocalGroupStore:
     """The groups of a topic that only this server has."""
 
@@ -201,15 +208,8 @@ class LocalGroupStore:
             return log.drop_outlived(settings or self._topic.record.settings, self._held(), now_us)
 
     def _held(self) -> Int64s | None:
-        """The lowest offset per partition that an important group has not read; None without such groups."""
-        important = [group.name for group in self.all() if group.important]
-        if not important:
-            return None
-        held = np.full(self._topic.record.partitions, np.iinfo(np.int64).max)
-        for name in important:
-            committed = self.offsets_of(name)
-            held = np.minimum(held, [committed.get(partition, 0) for partition in range(len(held))])
-        return held
+        committed = [self.offsets_of(group.name) for group in self.all() if group.important]
+        return held_by(committed, self._topic.record.partitions)
 
     def forget(self) -> None:
         """Does nothing: there is no cache to invalidate."""
