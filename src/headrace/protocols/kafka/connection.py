@@ -23,14 +23,14 @@ from headrace.core.errors import AccessDenied, HeadraceError, LimitExceeded
 from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
 from headrace.protocols.kafka.apis import sasl
-from headrace.protocols.kafka.apis.call import AnswerBytes, Call, Parts, Waited
+from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, AnswerRoom, Call, Parts, Waited
 from headrace.protocols.kafka.apis.records.produce import begin_produce
 from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from headrace.protocols.kafka.apis.versions import api_versions
 from headrace.protocols.kafka.errors import outcome_of
 from headrace.protocols.kafka.frames import Frames
 from headrace.protocols.kafka.messages.envelope import HEAD, SIZE, KafkaRequest, encode_answer, read_request
-from headrace.protocols.kafka.messages.reader import BadRequest
+from headrace.protocols.kafka.messages.reader import BadRequest, TooManyElements
 from headrace.protocols.kafka.repeated_fetch import EncodedAnswer, RepeatedFetch
 
 # What an unknown caller may send at once.
@@ -122,7 +122,7 @@ class KafkaConnection:
         self._repeated.end_idle()
         api_key, version, _ = HEAD.unpack_from(frame)
         api = APIS.get(api_key)
-        held = AnswerBytes()
+        room = AnswerRoom(self._parts.answers)
         try:
             if api is None:
                 raise _End(f"it sent API key {api_key}, which is not served (version {version})")
@@ -132,18 +132,17 @@ class KafkaConnection:
             if api_key != PRODUCE:
                 if self._unanswered:
                     await self._all_answered.wait()
-                await self._frames.write(await self._answered(frame, api, held))
+                await self._frames.write(await self._answered(frame, api, room))
                 return
         finally:
-            if held.bytes:
-                self._parts.answers.give_back(held.bytes)
+            room.shrink()
             if api_key != PRODUCE:
                 self._parts.budget.give_back(len(frame))
         await self._produce(api, [frame, *self._following(api_key, version)])
 
     # Requests that are answered in their turn
 
-    async def _answered(self, frame: bytes, api: Api, held: AnswerBytes) -> bytes:
+    async def _answered(self, frame: bytes, api: Api, room: AnswerRoom) -> bytes:
         """The bytes of the answer to a request."""
         api_key, version, correlation_id = HEAD.unpack_from(frame)
         if version not in api.versions:
@@ -151,29 +150,41 @@ class KafkaConnection:
             refused = api_versions(ErrorCode.unsupported_version)
             return self._encoded(API_VERSIONS, 0, correlation_id, refused, len(frame))
         fetch = self._repeated.read(frame)
-        request = fetch or read_request(frame)
+        request = fetch or await self._request(frame, api)
         waited, self._frames.waited_seconds = Waited(self._frames.waited_seconds), 0.0
         if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
             answer = await self._log_in(api_key, version, request.fields)
         else:
             principal = await self._principal(api.name)
-            answer = await api.handler(self._call(request, principal, held, waited), request.fields)
+            room.owner = principal.name
+            answer = await api.handler(self._call(request, principal, room, waited), request.fields)
+        if room.is_large:
+            large = await self._parts.bridge.call(_encoded, api_key, version, correlation_id, answer or {})
+            return self._counted(api_key, large, len(frame))
         if fetch is None:
             return self._encoded(api_key, version, correlation_id, answer or {}, len(frame))
         return self._counted(
             api_key, self._repeated.answer(fetch, frame, answer or {}, principal, waited.nothing), len(frame)
         )
 
+    async def _request(self, frame: bytes, api: Api) -> KafkaRequest:
+        """A request, read here if it has few elements, and in a thread if it has many."""
+        try:
+            return read_request(frame, min(LOOP_ELEMENTS_MAX, api.elements_max))
+        except TooManyElements:
+            if api.elements_max <= LOOP_ELEMENTS_MAX:
+                raise
+        return await self._parts.bridge.call(read_request, frame, api.elements_max)
+
     def _encoded(self, api_key: int, version: int, correlation_id: int, answer: dict[str, Any], asked: int) -> bytes:
         """The bytes of an answer, which is counted, to a request of `asked` bytes."""
-        encoded = EncodedAnswer(encode_answer(api_key, version, correlation_id, answer), outcome_of(answer))
-        return self._counted(api_key, encoded, asked)
+        return self._counted(api_key, _encoded(api_key, version, correlation_id, answer), asked)
 
     def _counted(self, api_key: int, answer: EncodedAnswer, asked: int) -> bytes:
         self._traffic.count(APIS[api_key].name, answer.outcome, SIZE.size + asked, len(answer.data))
         return answer.data
 
-    def _call(self, request: KafkaRequest, principal: Principal, held: AnswerBytes, waited: Waited) -> Call:
+    def _call(self, request: KafkaRequest, principal: Principal, room: AnswerRoom, waited: Waited) -> Call:
         return Call(
             self._parts,
             principal,
@@ -183,7 +194,7 @@ class KafkaConnection:
             self._host,
             self._advertised,
             self._frames.gone,
-            held,
+            room,
             waited,
         )
 
@@ -212,7 +223,7 @@ class KafkaConnection:
         try:
             for frame in frames:
                 try:
-                    requests.append(read_request(frame))
+                    requests.append(await self._request(frame, api))
                 except BadRequest as error:
                     bad = error
                     break
@@ -220,7 +231,7 @@ class KafkaConnection:
                 principal = await self._principal(api.name)
                 await self._hold_back(principal, request.size)
             if requests:
-                call = self._call(requests[0], principal, AnswerBytes(), Waited())
+                call = self._call(requests[0], principal, AnswerRoom(self._parts.answers, principal.name), Waited())
                 answers = await begin_produce(call, [request.fields for request in requests])
                 held -= sum(request.size for request in requests)
         finally:
@@ -337,6 +348,10 @@ class KafkaConnection:
             principal.count_refusal("limits.publish_bytes_per_second")
             await asyncio.sleep(min(seconds, 1.0))
         rate.spend(principal.name, size)
+
+
+def _encoded(api_key: int, version: int, correlation_id: int, answer: dict[str, Any]) -> EncodedAnswer:
+    return EncodedAnswer(encode_answer(api_key, version, correlation_id, answer), outcome_of(answer))
 
 
 def _advertised(setting: str, local: Any) -> tuple[str, int]:

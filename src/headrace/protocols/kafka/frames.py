@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from headrace.edge.body_budget import BodyBudget
+from headrace.edge.byte_budget import ByteBudget
 from headrace.edge.draining import Draining
 from headrace.protocols.kafka.messages.envelope import SIZE
 from headrace.protocols.kafka.settings import KafkaSettings
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 class Frames(asyncio.Protocol):
     """One connection. `gone` begins when the client leaves, or nothing more can be written to it."""
 
-    def __init__(self, settings: KafkaSettings, budget: BodyBudget, connected: Callable[[Frames], None]) -> None:
+    def __init__(self, settings: KafkaSettings, budget: ByteBudget, connected: Callable[[Frames], None]) -> None:
         self.gone = Draining()
         self.host = ""
         self.ahead_bytes = AHEAD_BYTES

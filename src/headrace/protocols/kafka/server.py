@@ -23,8 +23,8 @@ from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.limits import STOP_SECONDS
 from headrace.edge.access import Gate, Leases
-from headrace.edge.body_budget import BodyBudget
 from headrace.edge.bridge import Bridge
+from headrace.edge.byte_budget import ByteBudget
 from headrace.edge.draining import Draining
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.edge.limits import Limits
@@ -109,7 +109,17 @@ class KafkaServer:
         await nodes.refresh()
         coordinator = Coordinator(bridge, self._settings.rebalance_delay_seconds)
         settings = self._settings
-        budget = BodyBudget(settings.requests_bytes_max, settings.room_seconds_max, "kafka.requests_bytes_max")
+        seconds = settings.room_seconds_max
+        budget = ByteBudget(settings.requests_bytes_max, seconds, "kafka.requests_bytes_max")
+        decompressed_max = max(settings.requests_bytes_max, settings.records_bytes_max)
+        decompressed = ByteBudget(
+            decompressed_max,
+            seconds,
+            "kafka.requests_bytes_max",
+            max(decompressed_max // 2, settings.records_bytes_max),
+        )
+        answers_max, fetch_max = settings.answers_bytes_max, settings.fetch_bytes_max
+        answers = ByteBudget(answers_max, seconds, "kafka.answers_bytes_max", max(answers_max // 2, fetch_max))
         parts = Parts(
             settings,
             bridge,
@@ -117,12 +127,8 @@ class KafkaServer:
             Leases(self._gate),
             LoopWakeups(bridge),
             budget,
-            BodyBudget(
-                max(settings.requests_bytes_max, settings.records_bytes_max),
-                settings.room_seconds_max,
-                "kafka.requests_bytes_max",
-            ),
-            BodyBudget(settings.answers_bytes_max, settings.room_seconds_max, "kafka.answers_bytes_max"),
+            decompressed,
+            answers,
             coordinator,
             Sequences(bridge),
             nodes,

@@ -2,7 +2,7 @@
 
 Too many are refused at once, with 503. A request has a timeout until its answer starts; long polls add the seconds they
 wait. After that, the client must read every part of it in time. Large answers are sent in parts, so that at most one
-part waits for a client that does not read. Bodies are read once there is space for them (`body_budget`), and if the
+part waits for a client that does not read. Bodies are read once there is space for them (`byte_budget`), and if the
 limits of their sender allow it (`edge.limits`). A request that times out before its answer started is answered with 408
 if the body had not arrived, with 503 if it changes nothing, and otherwise with 504: whether it was carried out is
 unknown, so the answer does not suggest a retry. Unexpected errors of the application end here, as an answer without
@@ -22,7 +22,7 @@ from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPScope, Message, R
 
 from headrace.core.errors import Overloaded
 from headrace.edge.access import Principal
-from headrace.edge.body_budget import BodyBudget
+from headrace.edge.byte_budget import ByteBudget
 from headrace.protocols.http.errors import Problem, internal_problem, problem_of
 from headrace.protocols.http.middleware.access import PRINCIPAL
 from headrace.protocols.http.middleware.refusals import send_refusal
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 def with_limits(app: ASGIApp, settings: HttpSettings) -> ASGIApp:
     """The application, with limits on the number and duration of requests."""
     under_way = 0
-    budget = BodyBudget(settings.bodies_bytes_max, settings.room_seconds_max)
+    budget = ByteBudget(settings.bodies_bytes_max, settings.room_seconds_max, "rest.bodies_bytes_max")
 
     async def limited(scope: Scope, receive: Receive, send: Send) -> None:
         nonlocal under_way
@@ -74,7 +74,7 @@ def allow_seconds(request: Request[Any, Any, Any], seconds: float) -> None:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: HTTPScope, send: Send, settings: HttpSettings, budget: BodyBudget) -> None:
+    def __init__(self, scope: HTTPScope, send: Send, settings: HttpSettings, budget: ByteBudget) -> None:
         self._scope = scope
         self._send = send
         self._settings = settings

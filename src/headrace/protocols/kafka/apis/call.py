@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from headrace.core.errors import InvalidInput
 from headrace.edge.access import Gate, Leases, Principal
-from headrace.edge.body_budget import BodyBudget
 from headrace.edge.bridge import Bridge
+from headrace.edge.byte_budget import ByteBudget
 from headrace.edge.draining import Draining
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.protocols.kafka.settings import KafkaSettings
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from headrace.protocols.kafka.idempotence import Sequences
     from headrace.protocols.kafka.nodes import Nodes
 
+# Requests and answers with more elements than this are read and written in a thread: some milliseconds' worth.
+LOOP_ELEMENTS_MAX: Final = 1_000
+# What an element of an answer takes in memory until it is encoded: a partition in Metadata.
+ANSWER_ELEMENT_BYTES: Final = 640
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -32,11 +38,11 @@ class Parts:
     gate: Gate
     leases: Leases
     wakeups: LoopWakeups
-    budget: BodyBudget
+    budget: ByteBudget
     # For records of compressed batches that are not written yet.
-    decompressed: BodyBudget
+    decompressed: ByteBudget
     # For what fetches have read and clients have not received.
-    answers: BodyBudget
+    answers: ByteBudget
     coordinator: Coordinator
     sequences: Sequences
     nodes: Nodes
@@ -45,10 +51,28 @@ class Parts:
 
 
 @dataclass(slots=True)
-class AnswerBytes:
-    """How much of the budget for answers a call holds until its answer is written."""
+class AnswerRoom:
+    """What a call holds of the budget for answers until its answer is written."""
 
+    budget: ByteBudget
+    owner: str = ""
     bytes: int = 0
+    # Whether there is much to encode: that is done in a thread.
+    is_large: bool = False
+
+    async def take(self, size: int) -> None:
+        """Wait for room; an answer that could never have it is refused."""
+        if self.bytes + size > self.budget.share_max:
+            rule = f"an answer takes at most {self.budget.share_max}: ask for fewer (kafka.answers_bytes_max)"
+            raise InvalidInput("request", f"{self.bytes + size} bytes to answer it", rule)
+        await self.budget.take(size, self.owner)
+        self.bytes += size
+
+    def shrink(self, size: int = 0) -> None:
+        """Keep no more than this."""
+        if size < self.bytes:
+            self.budget.give_back(self.bytes - size, self.owner)
+            self.bytes = size
 
 
 @dataclass(slots=True)
@@ -72,8 +96,13 @@ class Call:
     host: str
     advertised: tuple[str, int]
     gone: Draining
-    held: AnswerBytes
+    room: AnswerRoom
     waited: Waited
+
+    async def hold(self, elements: int) -> None:
+        """Wait for room for an answer of so many elements, such as partitions that are described, before it is made."""
+        self.room.is_large |= elements > LOOP_ELEMENTS_MAX
+        await self.room.take(elements * ANSWER_ELEMENT_BYTES)
 
     def require_group(self, group: str) -> None:
         """Raise without any right that covers this group: its members are nothing to others, whatever they know."""

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.protocols.kafka.messages.reader import FieldReader
+from headrace.protocols.kafka.messages.reader import ELEMENTS_MAX, FieldReader
 from headrace.protocols.kafka.messages.schema import request_schema, response_schema
 from headrace.protocols.kafka.messages.writer import Writer
 
@@ -34,11 +34,11 @@ class KafkaRequest:
     size: int
 
 
-def read_request(frame: bytes) -> KafkaRequest:
-    """A request, by its schema."""
+def read_request(frame: bytes, elements_max: int = ELEMENTS_MAX) -> KafkaRequest:
+    """A request, by its schema; `TooManyElements` if its arrays have more than that together."""
     api_key, version, correlation_id = HEAD.unpack_from(frame)
     schema = request_schema(api_key, version)
-    reader = FieldReader(memoryview(frame))
+    reader = FieldReader(memoryview(frame), elements_max)
     reader.bytes(HEAD.size)
     client_id = reader.text(False) or ""
     if schema.has_flexible_header:

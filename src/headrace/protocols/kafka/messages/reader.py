@@ -16,7 +16,8 @@ from headrace.protocols.kafka.messages.schema import NUMBERS, Numbers, SchemaFie
 _TAGS_MAX: Final = 64
 # Strings of flexible versions could be longer than those of others.
 TEXT_BYTES_MAX: Final = 0x7FFF
-# Elements of all arrays of a request: an element may take a byte, and some hundred in memory.
+# Elements of all arrays of a request: an element may take a byte, and some hundred in memory. APIs that need fewer have
+# a limit of their own (`apis.table`).
 ELEMENTS_MAX: Final = 500_000
 
 
@@ -24,11 +25,16 @@ class BadRequest(Exception):
     """Bytes that are not the request they say they are."""
 
 
-class FieldReader:
-    """Reads fields one after another."""
+class TooManyElements(BadRequest):
+    """Arrays with more elements than the reader may read."""
 
-    def __init__(self, data: memoryview) -> None:
+
+class FieldReader:
+    """Reads fields one after another; its arrays have at most `elements_max` elements together."""
+
+    def __init__(self, data: memoryview, elements_max: int = ELEMENTS_MAX) -> None:
         self.data = data
+        self._elements_max = elements_max
         self._size = len(data)
         self.position = 0
         self._elements = 0
@@ -123,7 +129,7 @@ class FieldReader:
         values: dict[str, Any] = {}
         known = {field.tag: field for field in described.tagged}
         for _ in range(count):
-            tag, part = self.unsigned_varint(), FieldReader(self.bytes(self.unsigned_varint()))
+            tag, part = self.unsigned_varint(), FieldReader(self.bytes(self.unsigned_varint()), self._elements_max)
             if tag in known:
                 part._elements = self._elements
                 values[known[tag].name] = part._field(known[tag], True)
@@ -139,8 +145,9 @@ class FieldReader:
         if not 0 <= count <= self.left:
             raise BadRequest(f"{field.name} says it has {count} elements, with {self.left} bytes left")
         self._elements += count
-        if self._elements > ELEMENTS_MAX:
-            raise BadRequest(f"its arrays have {self._elements} elements or more: at most {ELEMENTS_MAX} are accepted")
+        if self._elements > self._elements_max:
+            rule = f"at most {self._elements_max} are accepted"
+            raise TooManyElements(f"its arrays have {self._elements} elements or more: {rule}")
         return self._all_numbers(field, count) or [self._value(field, is_flexible) for _ in range(count)]
 
     def _all_numbers(self, field: SchemaField, count: int) -> list[SimpleNamespace]:

@@ -214,7 +214,7 @@ async def _until_enough(
             found = await _bounded(call, topics, bytes_max)
             if is_over or found.has_error or found.bytes >= bytes_min:
                 return found
-            _let_go(call)
+            call.room.shrink()
         await waiting.event.wait()
         for lease in leases:
             if lease.version != call.parts.gate.version:
@@ -223,24 +223,12 @@ async def _until_enough(
 
 async def _bounded(call: Call, topics: list[_Topic], bytes_max: int) -> _Found:
     """Read once, with room for what is read until it is written to the client."""
-    bridge, budget = call.parts.bridge, call.parts.answers
-    await budget.take(bytes_max)
-    call.held.bytes = bytes_max
-    try:
-        found = await bridge.call(_read, bridge.broker, topics, bytes_max)
-    except BaseException:
-        _let_go(call)
-        raise
+    bridge = call.parts.bridge
+    await call.room.take(bytes_max)
+    found = await bridge.call(_read, bridge.broker, topics, bytes_max)
     # One message may be larger than the limit.
-    kept = min(found.bytes, bytes_max)
-    budget.give_back(bytes_max - kept)
-    call.held.bytes = kept
+    call.room.shrink(found.bytes)
     return found
-
-
-def _let_go(call: Call) -> None:
-    call.parts.answers.give_back(call.held.bytes)
-    call.held.bytes = 0
 
 
 def _has_news(topic: _Topic) -> bool:

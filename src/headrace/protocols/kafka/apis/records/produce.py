@@ -24,7 +24,7 @@ from headrace.broker.publish.commit_queue import BatchParts
 from headrace.core.errors import HeadraceError, InvalidMessage, PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.core.publish.receipts import Receipts
-from headrace.edge.body_budget import BodyBudget
+from headrace.edge.byte_budget import ByteBudget
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.topic_ids import TopicRef, known_name, ref_of, topic_name, unknown_id
 from headrace.protocols.kafka.errors import code_of, message_of
@@ -112,32 +112,33 @@ async def _put_in_line(call: Call, parts: list[_Part]) -> list[Awaitable[int] | 
 
     What decompresses to more than one batch may, goes in line part by part, each when the one before is written.
     """
-    budget, outcomes = call.parts.decompressed, list[Awaitable[int] | Exception]()
+    budget, owner = call.parts.decompressed, call.principal.name
+    outcomes: list[Awaitable[int] | Exception] = []
     while len(outcomes) < len(parts):
         remaining = parts[len(outcomes) :]
         room = call.parts.settings.records_bytes_max if any(map(_is_compressed, remaining)) else 0
         if room:
-            await budget.take(room)
+            await budget.take(room, owner)
         used = 0
         try:
             decoded = await _decoded_anywhere(call, remaining)
             published = _published(call, remaining[: len(decoded)], decoded)
             used = min(room, sum(map(_decompressed_bytes, decoded)))
         finally:
-            budget.give_back(room - used)
+            budget.give_back(room - used, owner)
         outcomes += published
         is_all = len(outcomes) == len(parts)
         if used or not is_all:
             waiting = [each for each in published if not isinstance(each, Exception)]
             written = asyncio.gather(*waiting, return_exceptions=True)
-            written.add_done_callback(partial(_give_back, budget, used))
+            written.add_done_callback(partial(_give_back, budget, used, owner))
             if not is_all:
                 await asyncio.wait([written])
     return outcomes
 
 
-def _give_back(budget: BodyBudget, size: int, _: object) -> None:
-    budget.give_back(size)
+def _give_back(budget: ByteBudget, size: int, owner: str, _: object) -> None:
+    budget.give_back(size, owner)
 
 
 def _is_compressed(part: _Part) -> bool:
