@@ -172,6 +172,11 @@ class Gate:
         return True
 
     @property
+    def is_open(self) -> bool:
+        """Whether everyone has full access, because there are no tokens; queries the store if it is time to."""
+        return self._access.is_open()
+
+    @property
     def is_stale(self) -> bool:
         """Whether admitting would query the store."""
         return self._access.is_stale

@@ -56,7 +56,8 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     flight_streams_total_max, flight_uploads_total_max, flight_calls_total_max: the same of all tokens together; beyond
         them callers get the error that the server is overloaded.
     bodies_bytes_max: bytes of bodies of one token in progress. Over HTTP one more body is refused with 429; streams of
-        Flight are not read further until there is space. A single body is always accepted, within other limits.
+        Flight and connections of Kafka are not read further until there is space. A single body is always accepted,
+        within other limits.
     publish_bytes_per_second: bytes of bodies that one token publishes, averaged over a second; over HTTP a request
         beyond it is refused with 429, streams of Flight are slowed down. 0 for no limit.
     requests_per_second: HTTP requests and Flight calls of one token; batches in a stream are not counted. 0 for no
@@ -185,6 +186,19 @@ class Slots:
             self._count_refusal(principal, setting)
             raise error
 
+    def add(self, principal: str, size: int) -> None:
+        """Count an amount that is there already, whatever the limit; a negative one is given back."""
+        with self._lock:
+            self._hold(principal, size)
+
+    def room(self, principal: str) -> int:
+        """How far a caller is below its limit."""
+        return self._each_max - self._held.get(principal, 0)
+
+    def count_refusal(self, principal: str) -> None:
+        """Count that a caller has to wait."""
+        self._count_refusal(principal, self._setting)
+
     def try_take(self, principal: str, size: int = 1) -> bool:
         """Take an amount if there is space, without counting a refusal; whether it was taken."""
         return self._try(principal, size) is None
@@ -203,13 +217,16 @@ class Slots:
     def give_back(self, principal: str, size: int = 1) -> None:
         """Give an amount back."""
         with self._lock:
-            self.total -= size
-            left = self._held[principal] - size
-            if left:
-                self._held[principal] = left
-            else:
-                # A caller with nothing in progress takes no memory.
-                del self._held[principal]
+            self._hold(principal, -size)
+
+    def _hold(self, principal: str, size: int) -> None:
+        self.total += size
+        held = self._held.get(principal, 0) + size
+        if held:
+            self._held[principal] = held
+        else:
+            # A caller with nothing in progress takes no memory.
+            self._held.pop(principal, None)
 
     def _try(self, principal: str, size: int, own: int = 0) -> LimitExceeded | Overloaded | None:
         with self._lock:
@@ -219,9 +236,7 @@ class Slots:
                 return LimitExceeded(principal, self._what, self._setting, self._each_max, _RETRY_SECONDS)
             if self._total_max is not None and self.total + size > self._total_max:
                 return Overloaded(f"the number of {self._what} ({self._total_setting})", self._total_max, 0.0)
-            if size:
-                self._held[principal] = held + size
-                self.total += size
+            self._hold(principal, size)
             return None
 
 

@@ -14,6 +14,7 @@ from headrace.protocols.kafka.messages.schema import request_schema, response_sc
 from headrace.protocols.kafka.messages.writer import Writer
 
 PATIENCE_SECONDS = 60.0
+_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 
 
 class RawClient:
@@ -29,6 +30,10 @@ class RawClient:
 
     def request(self, api_key: int, version: int, **fields: Any) -> None:
         """Send a request without waiting for its answer."""
+        self.send(self.encoded(api_key, version, **fields))
+
+    def encoded(self, api_key: int, version: int, **fields: Any) -> bytes:
+        """The bytes of the next request."""
         schema = request_schema(api_key, version)
         writer = Writer()
         writer.parts.append(struct.pack(">hhih3s", api_key, version, len(self._asked), 3, b"raw"))
@@ -37,7 +42,7 @@ class RawClient:
         writer.struct(schema.struct, fields)
         self._asked.append((api_key, version))
         body = writer.join()
-        self.send(struct.pack(">i", len(body)) + body)
+        return struct.pack(">i", len(body)) + body
 
     def answer(self, correlation_id: int = -1, version: int | None = None) -> SimpleNamespace:
         """The next answer, which must be to the request of this number."""
@@ -52,6 +57,11 @@ class RawClient:
         answer = reader.struct(schema.struct)
         assert reader.left == 0
         return answer
+
+    def sign_in(self, token: str) -> None:
+        """By SASL/PLAIN; EOFError if the server closes the connection instead."""
+        assert self.call(_SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
+        assert self.call(_SASL_AUTHENTICATE, 2, auth_bytes=b"\x00user\x00" + token.encode()).error_code == 0
 
     def call(self, api_key: int, version: int, **fields: Any) -> SimpleNamespace:
         self.request(api_key, version, **fields)

@@ -14,14 +14,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import AccessDenied, HeadraceError, LimitExceeded
+from headrace.core.rights import ANYONE, Caller
 from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
+from headrace.edge.connections import Place
 from headrace.protocols.kafka.apis import sasl
 from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, AnswerRoom, Call, Parts, Waited
 from headrace.protocols.kafka.apis.records.produce import begin_produce
@@ -63,15 +66,15 @@ class _Produced:
 class KafkaConnection:
     """One connection of a client. Belongs to the event loop."""
 
-    def __init__(self, parts: Parts, frames: Frames) -> None:
+    def __init__(self, parts: Parts, frames: Frames, place: Place) -> None:
         self._parts = parts
         self._frames = frames
+        self._place = place
         self._traffic = parts.gate.limits.kafka
         self._login = sasl.Login()
         self._host = frames.host
         self._advertised = _advertised(parts.settings.advertised, frames.extra("sockname"))
         self._certificate_name = certificate_name(frames.extra("peercert"))
-        self._is_known = False
         self._repeated = RepeatedFetch(parts, frames)
         # Produce requests that are not answered yet, oldest first, how many there are, and the task that answers them.
         self._produced: asyncio.Queue[list[_Produced] | None] = asyncio.Queue(GROUPS_MAX)
@@ -88,7 +91,7 @@ class KafkaConnection:
                     await self._produced.put(None)
                     await self._answering
         except (_End, BadRequest, HeadraceError) as error:
-            logger.warning("the Kafka connection of %s was closed: %s", self._host, error)
+            self._warn(error)
         except (ConnectionError, asyncio.CancelledError):
             pass
         except Exception:
@@ -101,13 +104,22 @@ class KafkaConnection:
                 await asyncio.gather(self._answering, return_exceptions=True)
             await self._abandon_answers()
             await self._frames.close()
+            self._place.leave()
+
+    def _warn(self, error: Exception) -> None:
+        self._parts.closed.warn(f"the Kafka connection of {self._host} was closed: {error}")
 
     async def _read_requests(self) -> None:
+        with suppress(HeadraceError):
+            if self._parts.gate.is_stale:
+                await self._parts.leases.refresh()
+            if self._parts.gate.is_open:
+                self._know(ANYONE)
         while not self._parts.bridge.draining.has_begun and (self._answering is None or not self._answering.done()):
             size = await self._frames.size()
             if size is None:
                 return
-            if size > UNKNOWN_BYTES_MAX and not self._is_known:
+            if size > UNKNOWN_BYTES_MAX and self._place.caller is None:
                 await self._principal("connect")
             most = self._parts.settings.request_bytes_max
             if not HEAD.size <= size <= most:
@@ -122,7 +134,7 @@ class KafkaConnection:
         self._repeated.end_idle()
         api_key, version, _ = HEAD.unpack_from(frame)
         api = APIS.get(api_key)
-        room = AnswerRoom(self._parts.answers)
+        room = AnswerRoom(self._parts.envelope.answers)
         try:
             if api is None:
                 raise _End(f"it sent API key {api_key}, which is not served (version {version})")
@@ -137,7 +149,7 @@ class KafkaConnection:
         finally:
             room.shrink()
             if api_key != PRODUCE:
-                self._parts.budget.give_back(len(frame))
+                self._frames.release(len(frame))
         await self._produce(api, [frame, *self._following(api_key, version)])
 
     # Requests that are answered in their turn
@@ -204,21 +216,19 @@ class KafkaConnection:
         """More Produce requests that have arrived already."""
         frames: list[bytes] = []
         size = 0
-        while self._is_known and len(frames) < PIPELINED_MAX - 1 and size < PIPELINED_BYTES:
+        while self._place.caller is not None and len(frames) < PIPELINED_MAX - 1 and size < PIPELINED_BYTES:
             head = self._frames.peek(HEAD.size)
             if head is None or HEAD.unpack(head)[:2] != (api_key, version):
                 break
             frame = self._frames.ready()
-            if frame is None:
-                break
             frames.append(frame)
             size += len(frame)
         return frames
 
     async def _produce(self, api: Api, frames: list[bytes]) -> None:
         """Put the records of requests in line; if one of them cannot be read, those before it, and the end."""
-        held = sum(map(len, frames))
         requests: list[KafkaRequest] = []
+        answers: list[Awaitable[Answer]] = []
         bad: BadRequest | None = None
         try:
             for frame in frames:
@@ -231,11 +241,13 @@ class KafkaConnection:
                 principal = await self._principal(api.name)
                 await self._hold_back(principal, request.size)
             if requests:
-                call = self._call(requests[0], principal, AnswerRoom(self._parts.answers, principal.name), Waited())
+                call = self._call(
+                    requests[0], principal, AnswerRoom(self._parts.envelope.answers, principal.name), Waited()
+                )
                 answers = await begin_produce(call, [request.fields for request in requests])
-                held -= sum(request.size for request in requests)
         finally:
-            self._parts.budget.give_back(held)
+            dropped = frames[len(answers) :]
+            self._frames.release(sum(map(len, dropped)), len(dropped))
         if requests:
             await self._answer_later([_Produced(*pair) for pair in zip(requests, answers, strict=True)])
         if bad is not None:
@@ -260,7 +272,7 @@ class KafkaConnection:
         except (ConnectionError, asyncio.CancelledError):
             raise
         except HeadraceError as error:
-            logger.warning("the Kafka connection of %s was closed: %s", self._host, error)
+            self._warn(error)
         except Exception:
             logger.exception("a Kafka request of %s failed", self._host)
         finally:
@@ -300,7 +312,7 @@ class KafkaConnection:
 
     def _done_with(self, request: KafkaRequest) -> None:
         """A request takes no memory any more."""
-        self._parts.budget.give_back(request.size)
+        self._frames.release(request.size)
         self._unanswered -= 1
         if not self._unanswered:
             self._all_answered.set()
@@ -320,10 +332,16 @@ class KafkaConnection:
                 await asyncio.sleep(max(error.retry_after_seconds, _LOOK_SECONDS))
         if gate.has_uses:
             asyncio.get_running_loop().run_in_executor(None, gate.store_uses)
-        self._is_known = True
+        if self._place.caller != principal.name:
+            self._know(principal.caller)
+        return principal
+
+    def _know(self, caller: Caller) -> None:
+        """The connection is this caller's, if it may have one more."""
+        self._place.sign_in(caller)
+        self._frames.belong_to(self._parts.envelope.received, caller.name)
         # As much as is served together; less is kept for a stranger.
         self._frames.ahead_bytes = PIPELINED_BYTES
-        return principal
 
     async def _log_in(self, api_key: int, version: int, request: Any) -> Answer:
         if api_key == API_VERSIONS:

@@ -1,8 +1,9 @@
 """The bytes of one connection: what arrives becomes frames, what is written is flushed, and nothing takes too long.
 
-A frame is a length in four bytes, then that many bytes. The length is checked before the rest is read, and the bytes
-count against the server's budget from then on until the request is answered. No more is read ahead than `ahead_bytes`
-beyond what is waited for, so that TCP slows down a client that sends faster than it is served.
+A frame is a length in four bytes, then that many bytes. The length is checked before the rest is read. Bytes count
+against the caller's share and the server's budget from when they arrive until their request is answered
+(`edge.received`); without room for them nothing is read. No more is read ahead than `ahead_bytes` beyond what is waited
+for, so that TCP slows down a client that sends faster than it is served.
 
 Waiting needs no timer of its own: a connection has one deadline, for what it waits for just now, and the server looks
 at the deadlines of all connections a few times a second (`check_deadline`). Belongs to the event loop.
@@ -11,36 +12,50 @@ at the deadlines of all connections a few times a second (`check_deadline`). Bel
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from headrace.edge.byte_budget import ByteBudget
 from headrace.edge.draining import Draining
+from headrace.edge.received import ReceivedBytes, Receiver
+from headrace.edge.repeated_warnings import RepeatedWarnings
 from headrace.protocols.kafka.messages.envelope import SIZE
 from headrace.protocols.kafka.settings import KafkaSettings
 
 # What is read ahead of the frame that is waited for, until the connection allows more.
 AHEAD_BYTES: Final = 64 << 10
-
-logger = logging.getLogger(__name__)
+# A connection that does not say who it is ends after this time.
+SIGN_IN_SECONDS: Final = 30.0
+# While others wait for the room that the part of a request takes, at least so much more of it must come in this time.
+_PROGRESS_BYTES: Final = 64 << 10
+_PROGRESS_SECONDS: Final = 2.0
 
 
 class Frames(asyncio.Protocol):
     """One connection. `gone` begins when the client leaves, or nothing more can be written to it."""
 
-    def __init__(self, settings: KafkaSettings, budget: ByteBudget, connected: Callable[[Frames], None]) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        strangers: ReceivedBytes,
+        closed: RepeatedWarnings,
+        connected: Callable[[Frames], None],
+    ) -> None:
         self.gone = Draining()
         self.host = ""
         self.ahead_bytes = AHEAD_BYTES
         self._settings = settings
-        self._budget = budget
+        self._strangers = strangers
+        self._warnings = closed
         self._connected = connected
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._transport: asyncio.Transport
+        # What has arrived and is not answered yet, whose it is, and how much arrived in all.
+        self._received: Receiver
+        self._bytes = 0
         self._is_paused = False
+        self._awaits_room = False
         self._is_over = False
         # How many bytes are waited for, and who is woken by them.
         self._wanted = 0
@@ -55,6 +70,9 @@ class Frames(asyncio.Protocol):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._deadline = math.inf
         self._reason = ""
+        self._sign_in_deadline = self._loop.time() + SIGN_IN_SECONDS
+        # When it was last found that enough arrives, and how much had by then.
+        self._progress = 0.0, 0
 
     # The transport
 
@@ -63,6 +81,7 @@ class Frames(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
+        self._received = self._strangers.receiver(self.host, self._resume)
         self._connected(self)
 
     def data_received(self, data: bytes) -> None:
@@ -72,12 +91,39 @@ class Frames(asyncio.Protocol):
             self._deadline = math.inf
             return
         self._buffer += data
-        if len(self._buffer) >= self._wanted:
-            if not self._is_in_shortcut:
-                self._wake()
-            if len(self._buffer) >= self._wanted + self.ahead_bytes and not self._is_paused:
-                self._is_paused = True
-                self._transport.pause_reading()
+        self._bytes += len(data)
+        has_room = self._received.add(len(data))
+        is_enough = len(self._buffer) >= self._wanted
+        if is_enough and not self._is_in_shortcut:
+            self._wake()
+        if not has_room or (is_enough and len(self._buffer) >= self._wanted + self.ahead_bytes):
+            self._pause()
+            if not is_enough:
+                self._await_room()
+
+    def _pause(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _await_room(self) -> None:
+        """Read no more until others have made room."""
+        if not self._awaits_room:
+            self._awaits_room = True
+            seconds = self._settings.room_seconds_max
+            self._begin_wait(seconds, f"there was no room for its request for {seconds:g} s (kafka.requests_bytes_max)")
+            self._received.wait()
+
+    def _resume(self) -> None:
+        """There is room for more, or the rest of a request may arrive in any case."""
+        self._awaits_room = False
+        self._begin_request()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._is_paused and not self._transport.is_closing():
+            self._is_paused = False
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """The client sends nothing more; it may still read, if the connection is not encrypted."""
@@ -119,6 +165,7 @@ class Frames(asyncio.Protocol):
 
     def give_back(self, frame: bytes, waited_seconds: float) -> None:
         """Have the frame that was taken, with its length before it, read as if it had arrived now."""
+        self._received.add(len(frame))
         self._buffer[:0] = frame
         self.waited_seconds = waited_seconds
         self._leave_shortcut()
@@ -149,18 +196,17 @@ class Frames(asyncio.Protocol):
         return int(SIZE.unpack_from(self._buffer)[0])
 
     async def frame(self, size: int) -> bytes | None:
-        """The next frame, whose length is acceptable, with its bytes taken from the budget; none if it is cut off."""
-        if not self._budget.try_take(size):
-            await self._budget.take(size)
+        """The next frame, whose length is acceptable; none if it is cut off. It holds room until it is released."""
         end = SIZE.size + size
         if len(self._buffer) < end:
-            seconds = self._settings.request_seconds_max
-            reason = f"its request took more than {seconds:g} s to arrive (kafka.request_seconds_max)"
-            self._begin_wait(seconds, reason)
+            self._begin_request()
             if not await self._arrived(end):
-                self._budget.give_back(size)
                 return None
         return self._cut(end)
+
+    def _begin_request(self) -> None:
+        seconds = self._settings.request_seconds_max
+        self._begin_wait(seconds, f"its request took more than {seconds:g} s to arrive (kafka.request_seconds_max)")
 
     def peek(self, length: int) -> bytes | None:
         """The first bytes of the next frame, if all of it has arrived and it is small enough to be read at once."""
@@ -171,10 +217,10 @@ class Frames(asyncio.Protocol):
             return None
         return bytes(self._buffer[SIZE.size : SIZE.size + length])
 
-    def ready(self) -> bytes | None:
-        """The next frame, of which `peek` has shown the beginning; none if the budget has no room for it."""
+    def ready(self) -> bytes:
+        """The next frame, of which `peek` has shown the beginning."""
         (size,) = SIZE.unpack_from(self._buffer)
-        return self._cut(SIZE.size + size) if self._budget.try_take(size) else None
+        return self._cut(SIZE.size + size)
 
     def _cut(self, end: int) -> bytes:
         with memoryview(self._buffer) as view:
@@ -182,12 +228,24 @@ class Frames(asyncio.Protocol):
         del self._buffer[:end]
         return frame
 
+    def release(self, size: int, frames: int = 1) -> None:
+        """So many bytes of frames, in so many of them, take no memory any more."""
+        self._received.release(size + frames * SIZE.size)
+
+    def belong_to(self, received: ReceivedBytes, caller: str) -> None:
+        """The connection is a caller's from now on."""
+        self._sign_in_deadline = math.inf
+        self._received.move(received, caller)
+
     async def _arrived(self, count: int) -> bool:
         """Wait until so many bytes have arrived; whether they have."""
         self._wanted = count
-        if self._is_paused:
-            self._is_paused = False
-            self._transport.resume_reading()
+        self._progress = self._loop.time(), self._bytes
+        if len(self._buffer) < count:
+            if self._received.has_room() or not self._buffer:
+                self._read_on()
+            else:
+                self._await_room()
         while len(self._buffer) < count and not self._is_over:
             self._arrival = self._loop.create_future()
             await self._arrival
@@ -211,8 +269,11 @@ class Frames(asyncio.Protocol):
             await self._can_write.wait()
             self._deadline = math.inf
 
-    def abort(self) -> None:
-        """End the connection at once."""
+    def abort(self, reason: str = "") -> None:
+        """End the connection at once; a reason is written to the log."""
+        if reason:
+            self._warnings.warn(f"the Kafka connection of {self.host} was closed: {reason}")
+        self._deadline = self._sign_in_deadline = math.inf
         self._transport.abort()
 
     async def close(self) -> None:
@@ -220,6 +281,7 @@ class Frames(asyncio.Protocol):
         self._begin_wait(self._settings.send_seconds_max, "it did not receive its answer in time")
         self._transport.close()
         await self._closed
+        self._received.close()
 
     # Time
 
@@ -227,9 +289,21 @@ class Frames(asyncio.Protocol):
         self._deadline, self._reason = self._loop.time() + seconds, reason
 
     def check_deadline(self, now: float) -> None:
-        """End the connection if it has waited too long."""
+        """End the connection if it has waited too long, or others wait for room that it takes to no purpose."""
         if now >= self._deadline:
-            self._deadline = math.inf
-            if self._reason:
-                logger.warning("the Kafka connection of %s was closed: %s", self.host, self._reason)
-            self._transport.abort()
+            self.abort(self._reason)
+        elif now >= self._sign_in_deadline:
+            self.abort(f"it did not sign in within {SIGN_IN_SECONDS:g} s")
+        elif not self._makes_progress(now):
+            self.abort("others wait for room, and too little of its request arrived (kafka.requests_bytes_max)")
+
+    def _makes_progress(self, now: float) -> bool:
+        since, before = self._progress
+        is_part = len(self._buffer) < self._wanted and not self._awaits_room
+        if not is_part or not self._buffer or not self._received.is_wanted():
+            self._progress = now, self._bytes
+        elif now - since >= _PROGRESS_SECONDS:
+            if self._bytes - before < _PROGRESS_BYTES:
+                return False
+            self._progress = now, self._bytes
+        return True

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from typing import Final
 
 import uvloop
 
@@ -24,10 +25,11 @@ from headrace.broker.access import Access
 from headrace.core.limits import STOP_SECONDS
 from headrace.edge.access import Gate, Leases
 from headrace.edge.bridge import Bridge
-from headrace.edge.byte_budget import ByteBudget
 from headrace.edge.draining import Draining
+from headrace.edge.envelope import Envelope, envelope
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.edge.limits import Limits
+from headrace.edge.repeated_warnings import RepeatedWarnings
 from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
 from headrace.protocols.kafka.connection import KafkaConnection
@@ -40,6 +42,8 @@ from headrace.protocols.kafka.ticks import Ticks
 
 # How often connections are looked at that may have waited too long.
 _LOOK_SECONDS = 0.25
+# A TLS handshake that takes longer ends its connection, which is not counted before.
+HANDSHAKE_SECONDS: Final = 15.0
 
 logger = logging.getLogger(__name__)
 
@@ -109,26 +113,25 @@ class KafkaServer:
         await nodes.refresh()
         coordinator = Coordinator(bridge, self._settings.rebalance_delay_seconds)
         settings = self._settings
-        seconds = settings.room_seconds_max
-        budget = ByteBudget(settings.requests_bytes_max, seconds, "kafka.requests_bytes_max")
-        decompressed_max = max(settings.requests_bytes_max, settings.records_bytes_max)
-        decompressed = ByteBudget(
-            decompressed_max,
-            seconds,
-            "kafka.requests_bytes_max",
-            max(decompressed_max // 2, settings.records_bytes_max),
+        bounds = envelope(
+            "kafka",
+            self._gate.limits,
+            connections_max=settings.connections_max,
+            requests_bytes_max=settings.requests_bytes_max,
+            records_bytes_max=settings.records_bytes_max,
+            answers_bytes_max=settings.answers_bytes_max,
+            answer_bytes_max=settings.fetch_bytes_max,
+            room_seconds_max=settings.room_seconds_max,
         )
-        answers_max, fetch_max = settings.answers_bytes_max, settings.fetch_bytes_max
-        answers = ByteBudget(answers_max, seconds, "kafka.answers_bytes_max", max(answers_max // 2, fetch_max))
+        closed = RepeatedWarnings(logger, "Kafka connections were closed")
         parts = Parts(
             settings,
             bridge,
             self._gate,
             Leases(self._gate),
             LoopWakeups(bridge),
-            budget,
-            decompressed,
-            answers,
+            bounds,
+            closed,
             coordinator,
             Sequences(bridge),
             nodes,
@@ -137,19 +140,25 @@ class KafkaServer:
         )
 
         def connected(frames: Frames) -> None:
-            if len(self._connections) >= settings.connections_max:
-                logger.warning("a Kafka connection was refused: there are %d", settings.connections_max)
+            place = bounds.connections.arrive(frames.host, frames.abort)
+            if place is None:
+                closed.warn(f"a Kafka connection of {frames.host} was refused: there are {len(bounds.connections)}")
                 frames.abort()
                 return
-            task = asyncio.create_task(KafkaConnection(parts, frames).run())
+            task = asyncio.create_task(KafkaConnection(parts, frames, place).run())
             self._connections[task] = frames
             task.add_done_callback(lambda task: self._connections.pop(task))
 
         def connect() -> Frames:
-            return Frames(settings, budget, connected)
+            return Frames(settings, bounds.strangers, closed, connected)
 
-        servers = [await self._loop.create_server(connect, sock=each, ssl=self._tls) for each in self._listeners]
-        background = asyncio.create_task(nodes.keep_fresh()), asyncio.create_task(self._watch_deadlines())
+        patience = None if self._tls is None else HANDSHAKE_SECONDS
+        servers = [
+            await self._loop.create_server(connect, sock=each, ssl=self._tls, ssl_handshake_timeout=patience)
+            for each in self._listeners
+        ]
+        watching = self._watch_connections(bounds, closed)
+        background = asyncio.create_task(nodes.keep_fresh()), asyncio.create_task(watching)
         is_ready.set_result(None)
         try:
             await self._stopping.wait()
@@ -166,9 +175,10 @@ class KafkaServer:
                     task.cancel()
             for task in background:
                 task.cancel()
+            closed.summarise(is_over=True)
             bridge.close()
 
-    async def _watch_deadlines(self) -> None:
+    async def _watch_connections(self, bounds: Envelope, closed: RepeatedWarnings) -> None:
         """End connections that take too long: one look at all of them instead of a timer for each wait."""
         loop = asyncio.get_running_loop()
         while True:
@@ -176,3 +186,5 @@ class KafkaServer:
             now = loop.time()
             for frames in list(self._connections.values()):
                 frames.check_deadline(now)
+            bounds.received.serve()
+            closed.summarise()

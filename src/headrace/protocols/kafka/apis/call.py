@@ -12,7 +12,9 @@ from headrace.edge.access import Gate, Leases, Principal
 from headrace.edge.bridge import Bridge
 from headrace.edge.byte_budget import ByteBudget
 from headrace.edge.draining import Draining
+from headrace.edge.envelope import Envelope
 from headrace.edge.event_loop.long_poll import LoopWakeups
+from headrace.edge.repeated_warnings import RepeatedWarnings
 from headrace.protocols.kafka.settings import KafkaSettings
 from headrace.protocols.kafka.ticks import Ticks
 
@@ -38,11 +40,9 @@ class Parts:
     gate: Gate
     leases: Leases
     wakeups: LoopWakeups
-    budget: ByteBudget
-    # For records of compressed batches that are not written yet.
-    decompressed: ByteBudget
-    # For what fetches have read and clients have not received.
-    answers: ByteBudget
+    envelope: Envelope
+    # Why connections were closed.
+    closed: RepeatedWarnings
     coordinator: Coordinator
     sequences: Sequences
     nodes: Nodes

@@ -112,7 +112,7 @@ async def _put_in_line(call: Call, parts: list[_Part]) -> list[Awaitable[int] | 
 
     What decompresses to more than one batch may, goes in line part by part, each when the one before is written.
     """
-    budget, owner = call.parts.decompressed, call.principal.name
+    budget, owner = call.parts.envelope.decompressed, call.principal.name
     outcomes: list[Awaitable[int] | Exception] = []
     while len(outcomes) < len(parts):
         remaining = parts[len(outcomes) :]
