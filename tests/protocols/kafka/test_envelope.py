@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from headrace.broker import Broker
+from headrace.edge.envelope.repeated_warnings import LINES_PER_PERIOD
 from headrace.edge.limits import Limits, LimitSettings
-from headrace.edge.repeated_warnings import LINES_PER_PERIOD
 from headrace.protocols.http import server as sockets
 from headrace.protocols.kafka.connection import UNKNOWN_BYTES_MAX
 from headrace.protocols.kafka.server import KafkaServer
@@ -152,4 +152,4 @@ def test_bad_requests_are_counted_in_the_log(caplog: pytest.LogCaptureFixture) -
                 client.send(struct.pack(">ihhi", 8, 999, 0, 0))
                 assert client.is_closed()
     assert len(caplog.messages) == LINES_PER_PERIOD + 1
-    assert caplog.messages[-1].startswith("30 more Kafka connections were closed; the last of them: ")
+    assert caplog.messages[-1].startswith("30 more connections of kafka clients were closed; the last of them: ")

@@ -24,7 +24,7 @@ from headrace.core.errors import AccessDenied, HeadraceError, LimitExceeded
 from headrace.core.rights import ANYONE, Caller
 from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
-from headrace.edge.connections import Place
+from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.protocols.kafka.apis import sasl
 from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, AnswerRoom, Call, Parts, Waited
 from headrace.protocols.kafka.apis.records.produce import begin_produce
@@ -66,7 +66,7 @@ class _Produced:
 class KafkaConnection:
     """One connection of a client. Belongs to the event loop."""
 
-    def __init__(self, parts: Parts, frames: Frames, place: Place) -> None:
+    def __init__(self, parts: Parts, frames: Frames, place: ConnectionPlace) -> None:
         self._parts = parts
         self._frames = frames
         self._place = place
@@ -107,7 +107,7 @@ class KafkaConnection:
             self._place.leave()
 
     def _warn(self, error: Exception) -> None:
-        self._parts.closed.warn(f"the Kafka connection of {self._host} was closed: {error}")
+        self._parts.envelope.closed.warn(f"the Kafka connection of {self._host} was closed: {error}")
 
     async def _read_requests(self) -> None:
         with suppress(HeadraceError):
@@ -339,7 +339,7 @@ class KafkaConnection:
     def _know(self, caller: Caller) -> None:
         """The connection is this caller's, if it may have one more."""
         self._place.sign_in(caller)
-        self._frames.belong_to(self._parts.envelope.received, caller.name)
+        self._frames.belong_to(caller.name)
         # As much as is served together; less is kept for a stranger.
         self._frames.ahead_bytes = PIPELINED_BYTES
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from headrace.edge.draining import Draining
-from headrace.edge.received import ReceivedBytes, Receiver
-from headrace.edge.repeated_warnings import RepeatedWarnings
+from headrace.edge.envelope.envelope import Envelope
+from headrace.edge.envelope.received import Receiver
 from headrace.protocols.kafka.messages.envelope import SIZE
 from headrace.protocols.kafka.settings import KafkaSettings
 
@@ -37,16 +37,14 @@ class Frames(asyncio.Protocol):
     def __init__(
         self,
         settings: KafkaSettings,
-        strangers: ReceivedBytes,
-        closed: RepeatedWarnings,
+        envelope: Envelope,
         connected: Callable[[Frames], None],
     ) -> None:
         self.gone = Draining()
         self.host = ""
         self.ahead_bytes = AHEAD_BYTES
         self._settings = settings
-        self._strangers = strangers
-        self._warnings = closed
+        self._envelope = envelope
         self._connected = connected
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
@@ -81,7 +79,7 @@ class Frames(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
-        self._received = self._strangers.receiver(self.host, self._resume)
+        self._received = self._envelope.strangers.receiver(self.host, self._resume)
         self._connected(self)
 
     def data_received(self, data: bytes) -> None:
@@ -232,10 +230,10 @@ class Frames(asyncio.Protocol):
         """So many bytes of frames, in so many of them, take no memory any more."""
         self._received.release(size + frames * SIZE.size)
 
-    def belong_to(self, received: ReceivedBytes, caller: str) -> None:
+    def belong_to(self, caller: str) -> None:
         """The connection is a caller's from now on."""
         self._sign_in_deadline = math.inf
-        self._received.move(received, caller)
+        self._received.move(self._envelope.received, caller)
 
     async def _arrived(self, count: int) -> bool:
         """Wait until so many bytes have arrived; whether they have."""
@@ -272,7 +270,7 @@ class Frames(asyncio.Protocol):
     def abort(self, reason: str = "") -> None:
         """End the connection at once; a reason is written to the log."""
         if reason:
-            self._warnings.warn(f"the Kafka connection of {self.host} was closed: {reason}")
+            self._envelope.closed.warn(f"the Kafka connection of {self.host} was closed: {reason}")
         self._deadline = self._sign_in_deadline = math.inf
         self._transport.abort()
 

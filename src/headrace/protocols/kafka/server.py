@@ -26,10 +26,9 @@ from headrace.core.limits import STOP_SECONDS
 from headrace.edge.access import Gate, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
-from headrace.edge.envelope import Envelope, envelope
+from headrace.edge.envelope.envelope import Envelope, envelope
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.edge.limits import Limits
-from headrace.edge.repeated_warnings import RepeatedWarnings
 from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
 from headrace.protocols.kafka.connection import KafkaConnection
@@ -112,53 +111,22 @@ class KafkaServer:
         nodes = Nodes(bridge)
         await nodes.refresh()
         coordinator = Coordinator(bridge, self._settings.rebalance_delay_seconds)
-        settings = self._settings
-        bounds = envelope(
-            "kafka",
-            self._gate.limits,
-            connections_max=settings.connections_max,
-            requests_bytes_max=settings.requests_bytes_max,
-            records_bytes_max=settings.records_bytes_max,
-            answers_bytes_max=settings.answers_bytes_max,
-            answer_bytes_max=settings.fetch_bytes_max,
-            room_seconds_max=settings.room_seconds_max,
-        )
-        closed = RepeatedWarnings(logger, "Kafka connections were closed")
+        bounds = envelope("kafka", self._settings, self._gate.limits, logger)
         parts = Parts(
-            settings,
+            self._settings,
             bridge,
             self._gate,
             Leases(self._gate),
             LoopWakeups(bridge),
             bounds,
-            closed,
             coordinator,
             Sequences(bridge),
             nodes,
             FetchSessions(),
             Ticks(),
         )
-
-        def connected(frames: Frames) -> None:
-            place = bounds.connections.arrive(frames.host, frames.abort)
-            if place is None:
-                closed.warn(f"a Kafka connection of {frames.host} was refused: there are {len(bounds.connections)}")
-                frames.abort()
-                return
-            task = asyncio.create_task(KafkaConnection(parts, frames, place).run())
-            self._connections[task] = frames
-            task.add_done_callback(lambda task: self._connections.pop(task))
-
-        def connect() -> Frames:
-            return Frames(settings, bounds.strangers, closed, connected)
-
-        patience = None if self._tls is None else HANDSHAKE_SECONDS
-        servers = [
-            await self._loop.create_server(connect, sock=each, ssl=self._tls, ssl_handshake_timeout=patience)
-            for each in self._listeners
-        ]
-        watching = self._watch_connections(bounds, closed)
-        background = asyncio.create_task(nodes.keep_fresh()), asyncio.create_task(watching)
+        servers = await self._listen(parts)
+        background = asyncio.create_task(nodes.keep_fresh()), asyncio.create_task(self._watch_connections(bounds))
         is_ready.set_result(None)
         try:
             await self._stopping.wait()
@@ -175,10 +143,31 @@ class KafkaServer:
                     task.cancel()
             for task in background:
                 task.cancel()
-            closed.summarise(is_over=True)
+            bounds.closed.summarise(is_over=True)
             bridge.close()
 
-    async def _watch_connections(self, bounds: Envelope, closed: RepeatedWarnings) -> None:
+    async def _listen(self, parts: Parts) -> list[asyncio.Server]:
+        bounds, loop = parts.envelope, asyncio.get_running_loop()
+
+        def connected(frames: Frames) -> None:
+            place = bounds.connections.arrive(frames.host, frames.abort)
+            if place is None:
+                frames.abort(f"there are {len(bounds.connections)} (kafka.connections_max)")
+                return
+            task = asyncio.create_task(KafkaConnection(parts, frames, place).run())
+            self._connections[task] = frames
+            task.add_done_callback(lambda task: self._connections.pop(task))
+
+        def connect() -> Frames:
+            return Frames(self._settings, bounds, connected)
+
+        patience = None if self._tls is None else HANDSHAKE_SECONDS
+        return [
+            await loop.create_server(connect, sock=each, ssl=self._tls, ssl_handshake_timeout=patience)
+            for each in self._listeners
+        ]
+
+    async def _watch_connections(self, bounds: Envelope) -> None:
         """End connections that take too long: one look at all of them instead of a timer for each wait."""
         loop = asyncio.get_running_loop()
         while True:
@@ -187,4 +176,4 @@ class KafkaServer:
             for frames in list(self._connections.values()):
                 frames.check_deadline(now)
             bounds.received.serve()
-            closed.summarise()
+            bounds.closed.summarise()

@@ -21,18 +21,19 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     listen: listen address; `off` disables it.
     advertised: HOST:PORT that clients are told to connect to. Empty: the address that each of them connected to.
     request_bytes_max: a larger request closes its connection.
-    requests_bytes_max: total size of the requests under way; above it a request waits before it is read. At least
-        request_bytes_max.
-    room_seconds_max: how long a request waits for that; then its connection is closed.
+    requests_bytes_max: total size of what has arrived of the requests under way; above it connections are not read. At
+        least request_bytes_max. One caller has at most limits.bodies_bytes_max of it.
+    room_seconds_max: how long a connection waits for that in the middle of a request; then it is closed.
     records_bytes_max: a record batch that would be larger when decompressed is refused. All that are decompressed and
         not written yet have requests_bytes_max beside the requests; above it a request waits.
     fetch_bytes_max: what one fetch returns at most, whatever the client asks for; at least one message.
-    answers_bytes_max: total size of what fetches have read and clients have not received; above it a fetch waits, at
-        most room_seconds_max. At least fetch_bytes_max.
+    answers_bytes_max: total size of answers that clients have not received, such as what fetches have read; above it a
+        request waits, at most room_seconds_max. At least fetch_bytes_max. One caller has at most a half of it.
     request_seconds_max: a request that takes longer to arrive closes its connection.
     send_seconds_max: a client that does not receive the next answer in this time is disconnected.
     idle_seconds_max: a connection without a request for this time is closed.
-    connections_max: more connections are refused.
+    connections_max: more connections are refused. One token has at most a quarter of them; those that have not signed
+        in have a quarter, and a tenth from one address: one more takes the place of the oldest of them.
     auto_create_topics: whether a topic that a client asks for is created, if the client may.
     rebalance_delay_seconds: how long a new consumer group waits for more members before its first rebalance.
     heartbeat_seconds: how often members of groups in which the server assigns (KIP-848) report: partitions change

@@ -22,7 +22,7 @@ from litestar.types import ASGIApp, HTTPResponseBodyEvent, HTTPScope, Message, R
 
 from headrace.core.errors import Overloaded
 from headrace.edge.access import Principal
-from headrace.edge.byte_budget import ByteBudget
+from headrace.edge.envelope.byte_budget import ByteBudget
 from headrace.protocols.http.errors import Problem, internal_problem, problem_of
 from headrace.protocols.http.middleware.access import PRINCIPAL
 from headrace.protocols.http.middleware.refusals import send_refusal

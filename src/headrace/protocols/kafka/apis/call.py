@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 from headrace.core.errors import InvalidInput
 from headrace.edge.access import Gate, Leases, Principal
 from headrace.edge.bridge import Bridge
-from headrace.edge.byte_budget import ByteBudget
 from headrace.edge.draining import Draining
-from headrace.edge.envelope import Envelope
+from headrace.edge.envelope.byte_budget import ByteBudget
+from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.event_loop.long_poll import LoopWakeups
-from headrace.edge.repeated_warnings import RepeatedWarnings
 from headrace.protocols.kafka.settings import KafkaSettings
 from headrace.protocols.kafka.ticks import Ticks
 
@@ -41,8 +40,6 @@ class Parts:
     leases: Leases
     wakeups: LoopWakeups
     envelope: Envelope
-    # Why connections were closed.
-    closed: RepeatedWarnings
     coordinator: Coordinator
     sequences: Sequences
     nodes: Nodes

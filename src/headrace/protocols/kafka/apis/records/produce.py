@@ -24,7 +24,7 @@ from headrace.broker.publish.commit_queue import BatchParts
 from headrace.core.errors import HeadraceError, InvalidMessage, PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.core.publish.receipts import Receipts
-from headrace.edge.byte_budget import ByteBudget
+from headrace.edge.envelope.byte_budget import ByteBudget
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.topic_ids import TopicRef, known_name, ref_of, topic_name, unknown_id
 from headrace.protocols.kafka.errors import code_of, message_of

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.core.errors import LimitExceeded
 from headrace.core.rights import ANYONE, EVERYTHING, Caller
-from headrace.edge.connections import Connections, Place
+from headrace.edge.envelope.connections import ConnectionPlace, Connections
 
 ANN, TOM = Caller("ann", (EVERYTHING,)), Caller("tom", (EVERYTHING,))
 
@@ -18,10 +18,10 @@ class Site:
         self.connections = Connections(20, "kafka.connections_max")
         self.closed: list[str] = []
 
-    def arrive(self, address: str, name: str = "") -> Place | None:
+    def arrive(self, address: str, name: str = "") -> ConnectionPlace | None:
         return self.connections.arrive(address, lambda _: self.closed.append(name))
 
-    def caller(self, address: str, caller: Caller) -> Place:
+    def caller(self, address: str, caller: Caller) -> ConnectionPlace:
         place = self.arrive(address)
         assert place is not None
         place.sign_in(caller)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from headrace.edge.repeated_warnings import LINES_PER_PERIOD, PERIOD_SECONDS, RepeatedWarnings
+from headrace.edge.envelope.repeated_warnings import LINES_PER_PERIOD, PERIOD_SECONDS, RepeatedWarnings
 
 
 def test_lines_beyond_some_a_minute_are_counted(caplog: pytest.LogCaptureFixture) -> None:

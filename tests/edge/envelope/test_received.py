@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.edge.envelope.received import READ_BYTES, ReceivedBytes, Receiver
 from headrace.edge.limits import Slots
-from headrace.edge.received import READ_BYTES, ReceivedBytes, Receiver
 
 UNIT = READ_BYTES
 

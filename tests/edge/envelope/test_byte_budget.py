@@ -9,7 +9,7 @@ from functools import wraps
 import pytest
 
 from headrace.core.errors import Overloaded
-from headrace.edge.byte_budget import ByteBudget
+from headrace.edge.envelope.byte_budget import ByteBudget
 
 
 def on_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:

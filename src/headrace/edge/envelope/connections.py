@@ -24,7 +24,7 @@ _ADDRESS_PART: Final = 10
 _RETRY_SECONDS: Final = 1.0
 
 
-class Place:
+class ConnectionPlace:
     """One connection."""
 
     def __init__(self, connections: Connections, address: str, close: Callable[[str], None]) -> None:
@@ -53,15 +53,15 @@ class Connections:
         self._strangers_max = max(1, connections_max // _STRANGERS_PART)
         self._address_max = max(1, connections_max // _ADDRESS_PART)
         # Oldest first.
-        self._strangers: dict[Place, None] = {}
-        self._by_address: dict[str, dict[Place, None]] = {}
+        self._strangers: dict[ConnectionPlace, None] = {}
+        self._by_address: dict[str, dict[ConnectionPlace, None]] = {}
         self._by_caller: dict[str, int] = {}
         self._signed_in = 0
 
     def __len__(self) -> int:
         return self._signed_in + len(self._strangers)
 
-    def arrive(self, address: str, close: Callable[[str], None]) -> Place | None:
+    def arrive(self, address: str, close: Callable[[str], None]) -> ConnectionPlace | None:
         """A stranger has connected; None if there is no place for it. `close` is given the reason."""
         same = self._by_address.get(address, {})
         oldest = None
@@ -74,12 +74,12 @@ class Connections:
         if oldest is not None:
             self._forget(oldest)
             oldest.close(f"it had not signed in, and newer connections wait for that ({self._setting})")
-        place = Place(self, address, close)
+        place = ConnectionPlace(self, address, close)
         self._strangers[place] = None
         self._by_address.setdefault(address, {})[place] = None
         return place
 
-    def _sign_in(self, place: Place, caller: Caller) -> None:
+    def _sign_in(self, place: ConnectionPlace, caller: Caller) -> None:
         most = self._max if caller == ANYONE else self._caller_max
         if self._by_caller.get(caller.name, 0) >= most:
             raise LimitExceeded(caller.name, "connections", self._setting, most, _RETRY_SECONDS)
@@ -88,7 +88,7 @@ class Connections:
         self._by_caller[caller.name] = self._by_caller.get(caller.name, 0) + 1
         self._signed_in += 1
 
-    def _leave(self, place: Place) -> None:
+    def _leave(self, place: ConnectionPlace) -> None:
         if place.caller is None:
             self._forget(place)
             return
@@ -100,7 +100,7 @@ class Connections:
             del self._by_caller[place.caller]
         place.caller = None
 
-    def _forget(self, place: Place) -> None:
+    def _forget(self, place: ConnectionPlace) -> None:
         if self._strangers.pop(place, self) is None:
             same = self._by_address[place.address]
             del same[place]

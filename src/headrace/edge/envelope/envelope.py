@@ -1,0 +1,73 @@
+"""The envelope of one protocol: it makes one, and passes everything through it.
+
+    connections    a place for each connection, a stranger's at first (`connections`)
+    strangers      bytes that arrived from those who have not said who they are, a share for each address
+    received       bytes that arrived from callers and are not served yet, a share for each (`received`)
+    decompressed   what requests take once they are decompressed, until it is written (`byte_budget`)
+    answers        what answers take from before they are made until they are sent (`byte_budget`)
+    closed         why connections were closed, in few lines of the log (`repeated_warnings`)
+
+So what one caller sends or does not read leaves room and places to all others, whichever protocol it speaks.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headrace.edge.envelope.byte_budget import ByteBudget
+from headrace.edge.envelope.connections import Connections
+from headrace.edge.envelope.received import ReceivedBytes
+from headrace.edge.envelope.repeated_warnings import RepeatedWarnings
+from headrace.edge.limits import Limits, Slots
+
+# What all strangers and those of one address may send before they sign in.
+STRANGERS_BYTES_MAX: Final = 16 << 20
+_ADDRESS_BYTES_MAX: Final = 4 << 20
+
+
+class EnvelopeSettings(Protocol):
+    """The settings of a protocol that bound what it holds."""
+
+    @property
+    def connections_max(self) -> int: ...
+    @property
+    def requests_bytes_max(self) -> int: ...
+    @property
+    def records_bytes_max(self) -> int: ...
+    @property
+    def answers_bytes_max(self) -> int: ...
+    @property
+    def fetch_bytes_max(self) -> int: ...
+    @property
+    def room_seconds_max(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The limits of one protocol of one server."""
+
+    connections: Connections
+    strangers: ReceivedBytes
+    received: ReceivedBytes
+    decompressed: ByteBudget
+    answers: ByteBudget
+    closed: RepeatedWarnings
+
+
+def envelope(protocol: str, settings: EnvelopeSettings, limits: Limits, logger: logging.Logger) -> Envelope:
+    """The envelope of a protocol, by the section of its settings; each caller gets at most a half of a budget."""
+    requests, answers = f"{protocol}.requests_bytes_max", f"{protocol}.answers_bytes_max"
+    decompressed_max = max(settings.requests_bytes_max, settings.records_bytes_max)
+    decompressed_share = max(decompressed_max // 2, settings.records_bytes_max)
+    answers_share = max(settings.answers_bytes_max // 2, settings.fetch_bytes_max)
+    addresses = Slots("bytes before sign-in", requests, _ADDRESS_BYTES_MAX, lambda _address, _setting: None)
+    return Envelope(
+        Connections(settings.connections_max, f"{protocol}.connections_max"),
+        ReceivedBytes(STRANGERS_BYTES_MAX, addresses),
+        ReceivedBytes(settings.requests_bytes_max, limits.bodies),
+        ByteBudget(decompressed_max, settings.room_seconds_max, requests, decompressed_share),
+        ByteBudget(settings.answers_bytes_max, settings.room_seconds_max, answers, answers_share),
+        RepeatedWarnings(logger, f"connections of {protocol} clients were closed"),
+    )
