@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from bench.engine.loads import (
     batch,
+    commits_per_second,
     plain_writes_per_second,
     publishes_per_second,
     seconds_per_call,
@@ -55,6 +56,18 @@ def group_commit(report: Report, root: Path, seconds: float) -> None:
     report.line("single messages, 64 threads", combiner, "messages/s")
     report.note(f"{combiner * seconds / max(1, commits):.0f} messages shared a commit")
     report.line("  of one thread", combiner / alone, "times", least=10)
+
+
+def offset_commits(report: Report, root: Path, seconds: float) -> None:
+    """Offset commits of many groups at once, beside those of one: what waits shares a sync."""
+    with store(root) as broker:
+        while broker.offsets("bench")[0][1] < 1 << 20:
+            broker.publish("bench", batch(10_000))
+        alone = commits_per_second(broker, 1, seconds)
+        together = commits_per_second(broker, 64, seconds)
+    report.line("offset commits, 1 group", alone, "commits/s")
+    report.line("offset commits, 64 groups", together, "commits/s")
+    report.line("  of one group", together / alone, "times", least=5)
 
 
 def partitions(report: Report, root: Path, seconds: float) -> None:
@@ -151,6 +164,7 @@ def main() -> None:
         root = Path(directory)
         publishing(report, root, seconds)
         group_commit(report, root, seconds)
+        offset_commits(report, root, seconds)
         partitions(report, root, seconds)
         reading(report, root, 20_000_000 // scale, 200_000 // scale)
         opening(report, root, 100_000 // scale)

@@ -66,12 +66,29 @@ def plain_writes_per_second(root: Path, size: int, seconds: float) -> float:
 
 def publishes_per_second(broker: Broker, messages: pa.RecordBatch, threads: int, seconds: float) -> float:
     """How often N threads together publish a batch."""
+    return calls_per_second(lambda _: broker.publish("bench", messages), threads, seconds)
+
+
+def commits_per_second(broker: Broker, groups: int, seconds: float) -> float:
+    """How often the consumers of N groups together commit an offset, each of its own group."""
+    for group in range(groups):
+        broker.register_group("bench", f"g{group}")
+    offsets = [iter(range(1, 1 << 20)) for _ in range(groups)]
+
+    def commit(group: int) -> None:
+        broker.commit_offsets("bench", f"g{group}", {0: next(offsets[group])})
+
+    return calls_per_second(commit, groups, seconds)
+
+
+def calls_per_second(call: Callable[[int], object], threads: int, seconds: float) -> float:
+    """How often N threads together call something, each with its number."""
     stop = time.perf_counter() + seconds
     counts = [0] * threads
 
     def run(place: int) -> None:
         while time.perf_counter() < stop:
-            broker.publish("bench", messages)
+            call(place)
             counts[place] += 1
 
     workers = [threading.Thread(target=run, args=(place,)) for place in range(threads)]

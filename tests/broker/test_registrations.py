@@ -333,7 +333,7 @@ def test_nothing_is_given_out_if_the_position_cannot_be_stored(broker: Broker, m
         raise StoreUnavailable("here", "no disk")
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker.store.catalog, "put_offsets", fail)
+        patched.setattr(broker.store.catalog, "write_groups", fail)
         patched.setattr(broker.store.catalog, "change_group", fail)
         patched.setattr(broker.store.catalog, "advance", fail)
         with pytest.raises(StoreUnavailable):

@@ -14,6 +14,7 @@ from headrace.core.errors import OffsetOutOfRange
 from headrace.protocols.flight.server import FlightServer
 from headrace.storage.open import open_store
 from headrace.testing import EmbeddedTransport
+from tests.group_writes import put_offsets
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         topic_id = broker.describe_topic("t").id
     # As after a power cut: what the group had read is gone.
     with closing(open_store(url)) as store:
-        store.catalog.put_offsets(topic_id, "ahead", {0: 9})
+        put_offsets(store.catalog, topic_id, "ahead", {0: 9})
     with Broker.open(url) as broker:
         with Client(EmbeddedTransport(broker)) as client, client.producer("t") as producer:
             for number in range(9, 12):

@@ -42,6 +42,7 @@ from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Fences, TopicLog
 from headrace.storage.tokens import TokenRecord
+from tests.group_writes import drop_offsets, put_group, put_offsets, remove_group
 from tests.storage.builders import (
     CREATED_US,
     EVERYTHING,
@@ -162,7 +163,7 @@ class CatalogContract:
     def test_any_name_keeps_its_topic(self, place: Place, name: str) -> None:
         topic = Topic(place, name)
         topic.publish(values(b"a"))
-        place.store.catalog.put_group(topic.record.id, Group(name), {0: 1})
+        put_group(place.store.catalog, topic.record.id, Group(name), {0: 1})
         place.reopen()
         assert [(record.name, record.key) for record in place.store.catalog.topics()] == [(name, topic_key(name))]
         assert [group.name for group in place.store.catalog.groups(topic.record.id)] == [name]
@@ -209,7 +210,7 @@ class CatalogContract:
     def test_a_removed_topic_takes_its_groups_and_offsets_with_it_and_no_others(self, place: Place) -> None:
         doomed, kept = Topic(place, "doomed"), Topic(place, "kept")
         for topic in (doomed, kept):
-            place.store.catalog.put_group(topic.record.id, Group("billing"), {0: 7})
+            put_group(place.store.catalog, topic.record.id, Group("billing"), {0: 7})
         doomed.delete()
         place.reopen()
         catalog = place.store.catalog
@@ -225,48 +226,48 @@ class CatalogContract:
             Group("c", members={"m": Member(1, 2)}),
         ]
         for group in groups:
-            place.store.catalog.put_group(topic_id, group)
+            put_group(place.store.catalog, topic_id, group)
         place.reopen()
         assert place.store.catalog.groups(topic_id) == [groups[1], groups[0], Group("c")]
 
     def test_a_group_that_is_put_again_is_changed_and_keeps_its_offsets(self, place: Place) -> None:
         topic_id = Topic(place).record.id
-        place.store.catalog.put_group(topic_id, Group("a"), {0: 5, 1: 6})
+        put_group(place.store.catalog, topic_id, Group("a"), {0: 5, 1: 6})
         place.reopen()
         changed = Group("a", consumers=2, important=True, generation=1)
-        place.store.catalog.put_group(topic_id, changed)
+        put_group(place.store.catalog, topic_id, changed)
         assert place.store.catalog.groups(topic_id) == [changed]
         assert place.store.catalog.offsets(topic_id, "a") == {0: 5, 1: 6}
 
     def test_offsets_are_stored_by_partition_and_group(self, place: Place) -> None:
         topic_id, other_id = Topic(place).record.id, Topic(place, "other").record.id
         catalog = place.store.catalog
-        catalog.put_offsets(topic_id, "a", {partition: partition for partition in range(10_000)})
-        catalog.put_offsets(topic_id, "b", {0: 1})
-        catalog.put_offsets(other_id, "a", {0: 2})
+        put_offsets(catalog, topic_id, "a", {partition: partition for partition in range(10_000)})
+        put_offsets(catalog, topic_id, "b", {0: 1})
+        put_offsets(catalog, other_id, "a", {0: 2})
         place.reopen()
         catalog = place.store.catalog
-        catalog.put_offsets(topic_id, "a", {0: (1 << 63) - 1, 3: 0})
-        catalog.put_offsets(topic_id, "a", {})
+        put_offsets(catalog, topic_id, "a", {0: (1 << 63) - 1, 3: 0})
+        put_offsets(catalog, topic_id, "a", {})
         stored = catalog.offsets(topic_id, "a")
         assert len(stored) == 10_000
         assert (stored[0], stored[3], stored[9_999]) == ((1 << 63) - 1, 0, 9_999)
         assert (catalog.offsets(topic_id, "b"), catalog.offsets(other_id, "a")) == ({0: 1}, {0: 2})
         assert catalog.offsets(topic_id, "c") == {}
-        catalog.drop_offsets(topic_id, "a", [0, 3, 20_000])
+        drop_offsets(catalog, topic_id, "a", [0, 3, 20_000])
         assert sorted(catalog.offsets(topic_id, "a"))[:3] == [1, 2, 4]
         assert (catalog.offsets(topic_id, "b"), catalog.offsets(other_id, "a")) == ({0: 1}, {0: 2})
 
     def test_a_removed_group_takes_its_offsets_with_it_and_no_others(self, place: Place) -> None:
         topic_id = Topic(place).record.id
         for name in ("a", "b"):
-            place.store.catalog.put_group(topic_id, Group(name), {0: 3})
-        place.store.catalog.remove_group(topic_id, "a")
+            put_group(place.store.catalog, topic_id, Group(name), {0: 3})
+        remove_group(place.store.catalog, topic_id, "a")
         place.reopen()
         catalog = place.store.catalog
         assert [group.name for group in catalog.groups(topic_id)] == ["b"]
         assert (catalog.offsets(topic_id, "a"), catalog.offsets(topic_id, "b")) == ({}, {0: 3})
-        catalog.put_group(topic_id, Group("c"))
+        put_group(catalog, topic_id, Group("c"))
         assert catalog.all_offsets(topic_id) == {"b": {0: 3}, "c": {}}
 
     def test_consumers_and_producers_are_numbered_apart_in_each_topic(self, place: Place) -> None:
@@ -294,7 +295,7 @@ class CatalogContract:
         first, second = Topic(place, "a").record.id, Topic(place, "b").record.id
         catalog = place.store.catalog
         for topic_id, name in ((first, "queue-1"), (first, "queue-2"), (second, "queue-1"), (second, "other")):
-            catalog.put_group(topic_id, Group(name))
+            put_group(catalog, topic_id, Group(name))
         catalog.see_consumer(first, "queue-1", 5)
         assert catalog.forget_consumers("queue-", 4, 10) == []
         place.reopen()
@@ -344,9 +345,9 @@ class CatalogContract:
         topic.delete()
         place.reopen()
         with pytest.raises(StorageError):
-            place.store.catalog.put_group(topic.record.id, Group("late"))
+            put_group(place.store.catalog, topic.record.id, Group("late"))
         with pytest.raises(StorageError):
-            place.store.catalog.put_offsets(topic.record.id, "late", {0: 1})
+            put_offsets(place.store.catalog, topic.record.id, "late", {0: 1})
         assert place.store.catalog.groups(topic.record.id) == []
         assert place.store.catalog.offsets(topic.record.id, "late") == {}
 
@@ -355,7 +356,7 @@ class CatalogContract:
 
         def work(thread: int) -> None:
             for number in range(10):
-                place.store.catalog.put_group(topic_id, Group(f"g{thread}", generation=number), {thread: number})
+                put_group(place.store.catalog, topic_id, Group(f"g{thread}", generation=number), {thread: number})
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(work, range(8)))
@@ -856,8 +857,8 @@ class RetentionContract:
     def test_what_an_important_group_has_not_read_cannot_be_deleted(self, place: Place) -> None:
         topic = self.filled(place, DEFAULT_SETTINGS)
         catalog = place.store.catalog
-        catalog.put_group(topic.record.id, Group("kept", important=True), {0: 6, 1: 2})
-        catalog.put_group(topic.record.id, Group("other"), {0: 1})
+        put_group(catalog, topic.record.id, Group("kept", important=True), {0: 6, 1: 2})
+        put_group(catalog, topic.record.id, Group("other"), {0: 1})
         with pytest.raises(MessagesHeld) as caught:
             topic.delete_before({0: 6, 1: 3})
         assert (caught.value.group, caught.value.partition, caught.value.committed) == ("kept", 1, 2)

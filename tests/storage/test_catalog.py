@@ -17,6 +17,7 @@ from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog
 from headrace.storage.tables import VERSION
 from headrace.storage.tokens import TokenRecord
+from tests.group_writes import put_group, put_offsets
 
 
 def opened(path: Path, timeout_seconds: float = 0.1) -> Catalog:
@@ -92,7 +93,7 @@ def test_tables_that_a_crash_left_out_are_made(tmp_path: Path) -> None:
         execute("DELETE FROM headrace_catalog")
     catalog = opened(tmp_path / "db")
     (topic,) = catalog.topics()
-    catalog.put_group(topic.id, Group("g"))
+    put_group(catalog, topic.id, Group("g"))
     assert catalog.groups(topic.id) == [Group("g")]
     catalog.close()
 
@@ -100,7 +101,7 @@ def test_tables_that_a_crash_left_out_are_made(tmp_path: Path) -> None:
 def test_a_catalog_of_an_earlier_release_gets_the_columns_it_lacks(tmp_path: Path) -> None:
     catalog = opened(tmp_path / "db")
     topic = catalog.add_topic("a", "a", 1, DEFAULT_SETTINGS, 0, lambda topic: None)
-    catalog.put_group(topic.id, Group("g", generation=3))
+    put_group(catalog, topic.id, Group("g", generation=3))
     catalog.close()
     with database(tmp_path / "db") as execute:
         execute("ALTER TABLE all_groups DROP COLUMN seek_generation")
@@ -117,10 +118,10 @@ def test_a_database_that_cannot_be_written_is_unavailable_and_may_be_tried_again
     with engine.connect() as connection:
         connection.execute(text("BEGIN EXCLUSIVE"))
         with pytest.raises(StoreUnavailable, match="database is locked") as caught:
-            catalog.put_offsets(1, "g", {0: 1})
+            put_offsets(catalog, 1, "g", {0: 1})
         assert (caught.value.store, caught.value.retry) == ("the store", True)
         connection.rollback()
-    catalog.put_offsets(1, "g", {0: 1})
+    put_offsets(catalog, 1, "g", {0: 1})
     assert catalog.offsets(1, "g") == {0: 1}
     catalog.close()
     engine.dispose()

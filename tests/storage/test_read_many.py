@@ -13,6 +13,7 @@ from headrace.core.errors import OffsetOutOfRange
 from headrace.core.messages import content_bytes
 from headrace.storage.disk.files.segment import file_name
 from headrace.storage.interface import TopicLog
+from tests.group_writes import put_offsets
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import (
     EVERYTHING,
@@ -128,7 +129,7 @@ def test_what_is_damaged_is_left_out_and_the_rest_is_read(tmp_path: Path) -> Non
 def test_a_gap_ends_what_is_read(tmp_path: Path) -> None:
     topic = DiskTopic(tmp_path / "store", partitions=2)
     topic.publish(values(b"0"), values(b"1"))
-    topic.store.catalog.put_offsets(topic.record.id, "g", {0: 7})
+    put_offsets(topic.store.catalog, topic.record.id, "g", {0: 7})
     log = topic.reopen()
     topic.publish(batch_of([{"value": b"7", "partition": 0}, {"value": b"x", "partition": 1}]))
     found = {batch.column("offset")[0].as_py(): batch.num_rows for batch in log.read_many({0: 0, 1: 0}, 10, 1 << 20)}

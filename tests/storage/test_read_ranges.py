@@ -13,6 +13,7 @@ from headrace.core.hashes.columns import Int64s
 from headrace.core.messages import content_bytes
 from headrace.storage.disk.files.segment import file_name
 from headrace.storage.interface import TopicLog
+from tests.group_writes import put_offsets
 from tests.storage.builders import EVERYTHING, NOW_US, DiskPlace, MemoryPlace, Place, PostgresPlace, batch_of, values
 from tests.storage.disk.builders import DiskTopic, flip, frame_positions
 from tests.storage.test_read_many import PARTITIONS, filled
@@ -92,7 +93,7 @@ def test_what_is_damaged_or_missing_is_left_to_reads_of_each_partition(tmp_path:
 def test_a_hole_is_left_to_reads_of_each_partition(tmp_path: Path) -> None:
     topic = DiskTopic(tmp_path / "store", partitions=2)
     topic.publish(values(b"0"), values(b"1"))
-    topic.store.catalog.put_offsets(topic.record.id, "g", {0: 7})
+    put_offsets(topic.store.catalog, topic.record.id, "g", {0: 7})
     log = topic.reopen()
     topic.publish(values(b"7"))
     assert log.read_ranges(np.zeros(2, np.int64), log.offsets().end, 10, 1 << 20) is None

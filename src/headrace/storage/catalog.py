@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Engine, and_, delete, func, insert, literal, select, tuple_, update
@@ -70,6 +71,17 @@ class TopicRecord:
     created_us: int
     # By partition the offset below which messages were deleted on request; missing ones are 0.
     deleted_before: tuple[int, ...] = ()
+
+
+class GroupWrite(NamedTuple):
+    """What is stored of a group that this server alone has: the group without its members, or offsets, or its end."""
+
+    topic_id: int
+    name: str
+    group: Group | None = None
+    offsets: Mapping[int, int] = MappingProxyType({})
+    dropped: Sequence[int] = ()
+    is_removed: bool = False
 
 
 # The next offset to read by group and partition.
@@ -248,26 +260,30 @@ class Catalog:
         """
         self._do(lambda connection: moved.append(advance(connection, topic_id, name, committed, partition)))
 
-    def put_group(self, topic_id: int, group: Group, offsets: Mapping[int, int] | None = None) -> None:
-        """Store a group, new or changed, without its members, and its initial offsets."""
-        values = group_values(group)
-        row = self._upsert(all_groups).values(topicid=topic_id, groupname=group.name, **values)
-        row = row.on_conflict_do_update(index_elements=KEYS, set_=values)
+    def write_groups(self, writes: Sequence[GroupWrite]) -> None:
+        """Store changes of different groups, of any topics, in one transaction."""
 
-        def put(connection: Connection) -> None:
-            connection.execute(row)
-            self._put_offsets(connection, topic_id, group.name, offsets or {})
+        def write(connection: Connection) -> None:
+            offsets: list[dict[str, Any]] = []
+            for each in writes:
+                key = {"topicid": each.topic_id, "groupname": each.name}
+                if each.is_removed:
+                    for table in (all_consumers, all_groups):
+                        connection.execute(delete(table).where(*_has(table, key)))
+                if each.group is not None:
+                    values = group_values(each.group)
+                    row = self._upsert(all_groups).values(**key, **values)
+                    connection.execute(row.on_conflict_do_update(index_elements=KEYS, set_=values))
+                if each.dropped:
+                    is_dropped = all_consumers.c.partition.in_(each.dropped)
+                    connection.execute(delete(all_consumers).where(*_has(all_consumers, key), is_dropped))
+                offsets += [
+                    {**key, "partition": partition, "queueoffset": offset} for partition, offset in each.offsets.items()
+                ]
+            if offsets:
+                connection.execute(self._offsets_statement, offsets)
 
-        self._do(put)
-
-    def remove_group(self, topic_id: int, group: str) -> None:
-        """Delete a group with its offsets."""
-
-        def remove(connection: Connection) -> None:
-            for table in (all_consumers, all_groups):
-                connection.execute(delete(table).where(table.c.topicid == topic_id, table.c.groupname == group))
-
-        self._do(remove)
+        self._do(write)
 
     def offsets(self, topic_id: int, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
@@ -300,26 +316,6 @@ class Catalog:
         query = select(columns.partition, func.max(columns.queueoffset)).where(columns.topicid == topic_id)
         rows = self._do(lambda connection: connection.execute(query.group_by(columns.partition)).all())
         return {row[0]: row[1] for row in rows}
-
-    def put_offsets(self, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
-        """Store committed offsets."""
-        self._do(lambda connection: self._put_offsets(connection, topic_id, group, offsets))
-
-    def drop_offsets(self, topic_id: int, group: str, partitions: Sequence[int]) -> None:
-        """Forget the committed offsets of some partitions."""
-        columns = all_consumers.c
-        is_group = and_(columns.topicid == topic_id, columns.groupname == group)
-        statement = delete(all_consumers).where(is_group, columns.partition.in_(partitions))
-        self._do(lambda connection: connection.execute(statement))
-
-    def _put_offsets(self, connection: Connection, topic_id: int, group: str, offsets: Mapping[int, int]) -> None:
-        if not offsets:
-            return
-        rows = [
-            {"topicid": topic_id, "groupname": group, "partition": partition, "queueoffset": offset}
-            for partition, offset in offsets.items()
-        ]
-        connection.execute(self._offsets_statement, rows)
 
     # The queue API, producers
 
@@ -387,6 +383,10 @@ def _lock_topic(connection: Connection, topic: TopicRecord) -> TopicRecord:
     if row is None:
         raise TopicDeleted(topic.name)
     return _topic(row)
+
+
+def _has(table: Any, key: Mapping[str, Any]) -> list[Any]:
+    return [table.c[name] == value for name, value in key.items()]
 
 
 def _counter(kind: Kind) -> Any:

@@ -22,6 +22,7 @@ from headrace.protocols.http.settings import HttpSettings
 from headrace.storage.open import open_store
 from headrace.wire.metrics import METRICS, parse, series_of
 from tests.broker.background import eventually
+from tests.group_writes import put_offsets
 from tests.protocols.http.site import Site, checked, create_topic
 from tests.storage.disk.builders import flip, frame_positions
 
@@ -212,7 +213,7 @@ def test_a_topic_that_skips_offsets_is_ready_and_noted(tmp_path: Path) -> None:
         topic_id = site.broker.describe_topic("orders").id
     # As after a power cut of a store that does not sync.
     with closing(open_store(f"file:{tmp_path / 'store'}")) as store:
-        store.catalog.put_offsets(topic_id, "ahead", {0: 4})
+        put_offsets(store.catalog, topic_id, "ahead", {0: 4})
     with Site(tmp_path) as site:
         noted = {"status": "ready", "failing_topics": 0, "topics_with_gaps": 1}
         assert checked(site.client.get("/health/ready"), 200) == noted

@@ -11,6 +11,7 @@ import pytest
 from headrace.core.groups.group import Group
 from headrace.storage.archive.manifest import TopicManifest
 from headrace.storage.archive.tiered_log import TieredLog
+from tests.group_writes import put_group, put_offsets
 from tests.postgres_server import PostgresServer
 from tests.storage.archive.builders import ArchivedTopic, doctor, file_names
 from tests.storage.builders import NOW_US, Place, PostgresPlace, values
@@ -112,13 +113,13 @@ def test_important_groups_of_a_shared_store_hold_files(shared: Place, tmp_path: 
     topic.publish(values(b"a", b"b"))
     topic.archive()
     catalog = shared.store.catalog
-    catalog.put_group(topic.record.id, Group("audit", important=True), {0: 1})
-    catalog.put_group(topic.record.id, Group("loose"), {0: 0})
+    put_group(catalog, topic.record.id, Group("audit", important=True), {0: 1})
+    put_group(catalog, topic.record.id, Group("loose"), {0: 0})
     later_us = NOW_US + 100 * SECOND_US
     topic.drop_local()
     topic.tiered().drop_outlived(topic.record.settings, None, later_us)
     assert len(topic.table()) == 2
-    catalog.put_offsets(topic.record.id, "audit", {0: 2, 7: 1})
+    put_offsets(catalog, topic.record.id, "audit", {0: 2, 7: 1})
     topic.tiered().drop_outlived(topic.record.settings, None, later_us)
     assert topic.table() == []
     topic.archiver().sweep(topic.record, catalog.manifest.database_us() + 1)

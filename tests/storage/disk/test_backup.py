@@ -22,6 +22,7 @@ from headrace.storage.disk.engine import CATALOG
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.log import DiskLog
 from headrace.storage.open import open_store
+from tests.group_writes import put_group, put_offsets
 from tests.storage.builders import NOW_US, DiskPlace, Topic, batch_of, state_of, values, values_in
 
 OPTIONS = "segment_frames=3"
@@ -198,14 +199,14 @@ def test_what_is_published_meanwhile_does_no_harm(tmp_path: Path) -> None:
 def test_no_committed_offset_is_beyond_the_copy(tmp_path: Path) -> None:
     store = Store(tmp_path, commits=2)
     catalog, topic_id = store.place.store.catalog, store.topic.record.id
-    catalog.put_group(topic_id, Group("billing"))
+    put_group(catalog, topic_id, Group("billing"))
     while store.published < 7:
         store.publish()
 
     def publish_and_commit() -> None:
         while store.published < 20:
             store.publish()
-        catalog.put_offsets(topic_id, "billing", {0: 20})
+        put_offsets(catalog, topic_id, "billing", {0: 20})
 
     store.back_up(Meanwhile(log=publish_and_commit))
     assert restored_values(store) == list(range(20))
@@ -427,13 +428,13 @@ def test_under_load(tmp_path: Path) -> None:
     """Copies made while a thread publishes, commits and drops: each is without damage, and has what it must have."""
     store = Store(tmp_path, commits=1)
     catalog, topic_id = store.place.store.catalog, store.topic.record.id
-    catalog.put_group(topic_id, Group("billing", important=True))
+    put_group(catalog, topic_id, Group("billing", important=True))
     stop = threading.Event()
 
     def work() -> None:
         while not stop.is_set():
             store.publish()
-            catalog.put_offsets(topic_id, "billing", {0: store.published})
+            put_offsets(catalog, topic_id, "billing", {0: store.published})
             if store.published % 25 == 0:
                 log = store.topic.log
                 assert isinstance(log, DiskLog)

@@ -15,6 +15,7 @@ from headrace.storage.disk.files import watermark
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.watermark import Watermark, gaps_between, merged
 from headrace.storage.ranges import Gap
+from tests.group_writes import put_offsets, remove_group
 from tests.storage.builders import EVERYTHING, values, values_in
 from tests.storage.disk.builders import TINY_OPTIONS, DiskTopic
 from tests.storage.disk.doctor.damaged_stores import Patient
@@ -70,13 +71,13 @@ def test_gaps_are_put_together_and_old_ones_forgotten() -> None:
 class TestOpening:
     def test_a_committed_offset_raises_the_end_for_good(self, tmp_path: Path) -> None:
         topic = filled(tmp_path, 2, partitions=2)
-        topic.store.catalog.put_offsets(topic.record.id, "g", {0: 2, 1: 9})
+        put_offsets(topic.store.catalog, topic.record.id, "g", {0: 2, 1: 9})
         log = topic.reopen()
         assert log.offsets().end.tolist() == [2, 9]
         # A partition that begins with a gap begins behind it.
         assert log.offsets().start.tolist() == [0, 9]
         assert log.offsets().gaps == (Gap(1, 0, 9),)
-        topic.store.catalog.remove_group(topic.record.id, "g")
+        remove_group(topic.store.catalog, topic.record.id, "g")
         topic.kill()
         assert topic.open().offsets().end.tolist() == [2, 9]
         assert topic.publish(values(b"new", partition=1))[0].offset.tolist() == [9]
@@ -161,12 +162,12 @@ class TestOpening:
 class TestDoctor:
     def test_gaps_are_reported_and_are_no_damage(self, tmp_path: Path) -> None:
         topic = filled(tmp_path, 2)
-        topic.store.catalog.put_offsets(topic.record.id, "g", {0: 6})
+        put_offsets(topic.store.catalog, topic.record.id, "g", {0: 6})
         topic.reopen()
         topic.publish(values(b"new"))
         for number in range(4):
             topic.publish(values(b"more-%d" % number))
-        topic.store.catalog.remove_group(topic.record.id, "g")
+        remove_group(topic.store.catalog, topic.record.id, "g")
         topic.close()
         (tmp_path / "store").rename(tmp_path / "was")
         patient = Patient(tmp_path, commits=1)

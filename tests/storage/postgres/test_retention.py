@@ -13,6 +13,7 @@ from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.engine import PostgresStore
 from headrace.storage.postgres.log import segments, topic_row
+from tests.group_writes import put_group, put_offsets
 from tests.storage.builders import EVERYTHING, NOW_US, publish, values, values_in
 from tests.storage.postgres.sites import Site, create, log_of
 
@@ -47,16 +48,16 @@ def test_what_important_groups_have_yet_to_read_is_looked_up_in_the_database(sit
     store = site.open(SEGMENTS)
     topic = filled(store)
     log = log_of(store, topic)
-    store.catalog.put_group(topic.id, Group("billing", important=True), {0: 3})
-    store.catalog.put_group(topic.id, Group("other"), {0: 0})
+    put_group(store.catalog, topic.id, Group("billing", important=True), {0: 3})
+    put_group(store.catalog, topic.id, Group("other"), {0: 0})
     assert log.drop_outlived(SETTINGS, None, LATER_US) == 1
     assert log.offsets().start.tolist() == [2, 0]
-    store.catalog.put_group(topic.id, Group("late", important=True))
+    put_group(store.catalog, topic.id, Group("late", important=True))
     writer = site.ask("SELECT xmin::text FROM all_topics")
     assert log.drop_outlived(SETTINGS, None, LATER_US) == 0
     assert site.ask("SELECT xmin::text FROM all_topics") == writer
-    store.catalog.put_offsets(topic.id, "late", {0: 8})
-    store.catalog.put_offsets(topic.id, "billing", {0: 8})
+    put_offsets(store.catalog, topic.id, "late", {0: 8})
+    put_offsets(store.catalog, topic.id, "billing", {0: 8})
     assert log.drop_outlived(SETTINGS, None, LATER_US) == 3
     assert values_in(log) == []
 

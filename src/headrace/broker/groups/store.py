@@ -1,20 +1,22 @@
 """Group stores: the groups of a topic, kept by this server alone, or in a database that servers share.
 
-    kept      groups, members and offsets in memory; what must survive is stored in the catalog first. A lock orders
-              the changes; it is held while the catalog is written and while retention drops what no important group
-              needs. After a restart groups have no members: they join again.
+    kept      groups, members and offsets in memory; what must survive is stored in the catalog first, together with
+              what other groups store at the same time (`ledger`). One thread at a time changes a group. Retention drops
+              what no important group needs while no group moves back; commits do not wait for it. After a restart
+              groups have no members: they join again.
     shared    nothing in memory counts: every change is a transaction under the lock of the group's row, and every look
               a query. Offsets that are committed at the same time share a transaction. What was seen last is
               remembered for those who must not wait, and forgotten when a neighbour says that it changed something.
 
 Both are thread-safe. A change that fails leaves everything unchanged.
-Lock order of the kept store: its lock, then the log's or the catalog's.
+Lock order of the kept store: that of moving back, the turn of a group, then the log's or the catalog's.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -22,12 +24,14 @@ import msgspec
 import numpy as np
 
 from headrace.broker.clock import DatabaseTime
+from headrace.broker.groups.ledger import Ledger
 from headrace.broker.groups.offset_commits import OffsetCommit, OffsetCommits
+from headrace.broker.groups.turns import Turns
 from headrace.broker.topics.topic import Topic
 from headrace.core.groups.group import Group
 from headrace.core.hashes.columns import Int64s
 from headrace.core.topics.settings import TopicSettings
-from headrace.storage.catalog import Catalog
+from headrace.storage.catalog import Catalog, GroupWrite
 from headrace.storage.group_row import Reach
 
 Result = TypeVar("Result")
@@ -96,13 +100,18 @@ def held_by(important: Sequence[Mapping[int, int]], partitions: int) -> Int64s |
 class LocalGroupStore:
     """The groups of a topic that only this server has."""
 
-    def __init__(self, topic: Topic, catalog: Catalog) -> None:
+    def __init__(self, topic: Topic, catalog: Catalog, ledger: Ledger) -> None:
         self._topic = topic
         self._catalog = catalog
-        self._lock = threading.Lock()
+        self._ledger = ledger
+        self._turns = Turns()
+        # Held by what may move a group back, and by retention.
+        self._back = threading.Lock()
         self._groups = {group.name: group for group in catalog.groups(topic.record.id)}
         # Offsets by group as the catalog has them, once they were asked for; replaced, never changed.
         self._offsets: dict[str, dict[int, int]] = {}
+        # How often offsets were forgotten here: what was read of the catalog before is out of date then.
+        self._forgotten = 0
 
     def all(self) -> list[Group]:
         """All groups by name."""
@@ -123,21 +132,24 @@ class LocalGroupStore:
         """The committed offset of each partition that has one."""
         offsets = self._offsets.get(name)
         if offsets is None:
-            with self._lock:
+            with self._turns.of(name):
                 offsets = self.offsets_of(name)
         return offsets.copy()
 
     def all_offsets(self) -> dict[str, dict[int, int]]:
         """The same for all groups, not to be changed."""
-        with self._lock:
-            missing = self._groups.keys() - self._offsets.keys()
-            if missing:
-                stored = self._catalog.all_offsets(self._topic.record.id)
-                self._offsets |= {name: stored.get(name, {}) for name in missing}
-            return self._offsets.copy()
+        missing, forgotten = self._groups.keys() - self._offsets.keys(), self._forgotten
+        stored = self._catalog.all_offsets(self._topic.record.id) if missing else {}
+        for name in missing:
+            with self._turns.of(name):
+                # What was stored meanwhile is known; what was forgotten meanwhile is asked for again.
+                if name in self._groups and name not in self._offsets and forgotten == self._forgotten:
+                    self._offsets[name] = stored.get(name, {})
+                self.offsets_of(name)
+        return self._offsets.copy()
 
     def offsets_of(self, name: str) -> dict[int, int]:
-        """The same, not to be changed; the caller holds the lock."""
+        """The same, not to be changed; the caller has the turn of the group."""
         offsets = self._offsets.get(name)
         if offsets is None:
             offsets = self._catalog.offsets(self._topic.record.id, name)
@@ -147,13 +159,13 @@ class LocalGroupStore:
 
     def standing(self, name: str) -> tuple[Group, dict[int, int]] | None:
         """A group and its committed offsets at one moment, or none."""
-        with self._lock:
+        with self._turns.of(name):
             group = self._groups.get(name)
             return None if group is None else (group, self.offsets_of(name).copy())
 
     def advance(self, name: str, committed: Mapping[int, int], partition: int, moved: list[bool]) -> None:
         """Move a group past one message, if its offsets are still the given ones; `moved` gets whether it did."""
-        with self._lock:
+        with self._turns.of(name):
             self._topic.check_alive()
             is_same = name in self._groups and self.offsets_of(name) == committed
             if is_same:
@@ -161,8 +173,8 @@ class LocalGroupStore:
             moved.append(is_same)
 
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result:
-        """One change at a time, and none after the topic has ended."""
-        with self._lock:
+        """One change of a group at a time, and none after the topic has ended."""
+        with self._back if reach == "back" else nullcontext(), self._turns.of(name):
             self._topic.check_alive()
             return work(_KeptGroup(self, name))
 
@@ -171,57 +183,66 @@ class LocalGroupStore:
         self.change(name, "offsets", partial(_raise, check))
 
     def put(self, group: Group, offsets: Mapping[int, int] | None) -> None:
-        """Persist a group, then apply it; the caller holds the lock."""
+        """Persist a group, then apply it; the caller has its turn."""
         before = self._groups.get(group.name)
         if before is None or msgspec.structs.replace(before, members={}) != msgspec.structs.replace(group, members={}):
-            self._catalog.put_group(self._topic.record.id, group, offsets)
+            self._ledger.write(GroupWrite(self._topic.record.id, group.name, group, offsets or {}))
         self._groups[group.name] = group
         if before is None:
             self._offsets[group.name] = dict(offsets or {})
 
     def put_offsets(self, name: str, offsets: Mapping[int, int]) -> None:
-        """Store committed offsets; the caller holds the lock."""
+        """Store committed offsets; the caller has the turn of the group."""
+        if not offsets:
+            return
         present = self.offsets_of(name)
         try:
-            self._catalog.put_offsets(self._topic.record.id, name, offsets)
+            self._ledger.write(GroupWrite(self._topic.record.id, name, offsets=offsets))
         except BaseException:
             # The state of the catalog is unknown now: it is queried again.
-            self._offsets.pop(name, None)
+            self._forget(name)
             raise
         self._offsets[name] = {**present, **offsets}
 
     def drop_offsets(self, name: str, partitions: Sequence[int]) -> None:
-        """Forget committed offsets; the caller holds the lock."""
-        # Should it fail, the catalog is queried again.
-        self._offsets.pop(name, None)
-        self._catalog.drop_offsets(self._topic.record.id, name, partitions)
+        """Forget committed offsets; the caller has the turn of the group."""
+        try:
+            self._ledger.write(GroupWrite(self._topic.record.id, name, dropped=partitions))
+        finally:
+            self._forget(name)
 
     def remove(self, name: str) -> None:
-        """Delete a group with its offsets; the caller holds the lock."""
-        self._catalog.remove_group(self._topic.record.id, name)
+        """Delete a group with its offsets; the caller has its turn."""
+        self._ledger.write(GroupWrite(self._topic.record.id, name, is_removed=True))
         del self._groups[name]
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
         self._offsets.pop(name, None)
+        self._forgotten += 1
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
         """Delete messages past retention that all important groups have read; no group moves back meanwhile."""
-        with self._lock, self._topic.using() as log:
+        with self._back, self._topic.using() as log:
             return log.drop_outlived(settings or self._topic.record.settings, self._held(), now_us)
 
     def _held(self) -> Int64s | None:
-        committed = [self.offsets_of(group.name) for group in self.all() if group.important]
+        committed = [self.offsets(group.name) for group in self.all() if group.important]
         return held_by(committed, self._topic.record.partitions)
 
     def forget(self) -> None:
         """Does nothing: there is no cache to invalidate."""
 
     def settle(self) -> None:
-        """Wait for the running change; after the end of the topic it is the last."""
-        with self._lock:
-            pass
+        """Wait for the running changes; after the end of the topic they are the last."""
+        with self._back:
+            for name in self._turns.names():
+                with self._turns.of(name):
+                    pass
 
 
 class _KeptGroup:
-    """One group of a kept store, whose lock is held."""
+    """One group of a kept store, in its turn."""
 
     database_us: DatabaseTime | None = None
 

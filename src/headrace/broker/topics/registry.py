@@ -21,6 +21,7 @@ from headrace.broker.clock import Clock
 from headrace.broker.cluster.announcements import TOPICS, group_notification
 from headrace.broker.counters import Counters
 from headrace.broker.groups.groups import Groups
+from headrace.broker.groups.ledger import Ledger
 from headrace.broker.groups.store import LocalGroupStore, SharedGroupStore
 from headrace.broker.settings import ArchiveSettings, BrokerSettings, TopicDefaults
 from headrace.broker.topics.topic import Topic
@@ -111,6 +112,7 @@ class Topics:
         self._lock = threading.Lock()
         self._store_window_lock = threading.Lock()
         self._is_shared = store.signals is not None
+        self._ledger = Ledger(store.catalog)
         self._closed = False
         self._topics: dict[str, OpenTopic | BrokenTopic] = {}
         for record in store.catalog.topics():
@@ -363,7 +365,8 @@ class Topics:
             self._other_windows,
             self._is_shared,
         )
-        groups = (SharedGroupStore if self._is_shared else LocalGroupStore)(topic, self._store.catalog)
+        catalog = self._store.catalog
+        groups = SharedGroupStore(topic, catalog) if self._is_shared else LocalGroupStore(topic, catalog, self._ledger)
         announce = partial(self._announce, group_notification(record.id))
         return topic, Groups(topic, groups, announce, self._clock, self._settings)
 
