@@ -25,6 +25,7 @@ from headrace.core.errors import (
     OffsetOutOfRange,
     PartitionNotFound,
     StorageError,
+    StoreUnavailable,
     TopicDeleted,
     TopicExists,
 )
@@ -39,7 +40,7 @@ from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.rights import Grant, Right
 from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
-from headrace.storage.catalog import TopicRecord
+from headrace.storage.catalog import GroupWrite, TopicRecord
 from headrace.storage.interface import Fences, TopicLog
 from headrace.storage.tokens import TokenRecord
 from tests.group_writes import drop_offsets, put_group, put_offsets, remove_group
@@ -257,6 +258,24 @@ class CatalogContract:
         drop_offsets(catalog, topic_id, "a", [0, 3, 20_000])
         assert sorted(catalog.offsets(topic_id, "a"))[:3] == [1, 2, 4]
         assert (catalog.offsets(topic_id, "b"), catalog.offsets(other_id, "a")) == ({0: 1}, {0: 2})
+
+    def test_changes_of_many_groups_are_stored_together_or_not_at_all(self, place: Place) -> None:
+        topic_id, other_id = Topic(place).record.id, Topic(place, "other").record.id
+        catalog = place.store.catalog
+        put_group(catalog, topic_id, Group("gone"), {0: 1})
+        writes = [
+            GroupWrite(topic_id, "gone", is_removed=True),
+            GroupWrite(topic_id, "new", Group("new"), {0: 1, 1: 2}),
+            GroupWrite(other_id, "new", offsets={0: 3}),
+        ]
+        with pytest.raises(StoreUnavailable):
+            catalog.write_groups([*writes, GroupWrite(other_id + 1_000, "lost", offsets={0: 1})])
+        assert (catalog.groups(topic_id), catalog.offsets(topic_id, "gone")) == ([Group("gone")], {0: 1})
+        catalog.write_groups(writes)
+        place.reopen()
+        catalog = place.store.catalog
+        assert (catalog.groups(topic_id), catalog.offsets(topic_id, "gone")) == ([Group("new")], {})
+        assert (catalog.offsets(topic_id, "new"), catalog.offsets(other_id, "new")) == ({0: 1, 1: 2}, {0: 3})
 
     def test_a_removed_group_takes_its_offsets_with_it_and_no_others(self, place: Place) -> None:
         topic_id = Topic(place).record.id

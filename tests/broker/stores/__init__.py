@@ -1,0 +1,1 @@
+"""Stores that earlier versions wrote, kept as bytes, and the program that writes one."""
