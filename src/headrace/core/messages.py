@@ -26,6 +26,7 @@ from headrace.core.limits import (
     CREATED_AT_US_MIN,
     ID_CHARACTERS_MAX,
 )
+from headrace.core.lists import numbers
 from headrace.core.topics.settings import CODECS, TopicSettings
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -214,11 +215,6 @@ def _shown_times(column: pa.Array) -> pa.Array:
 
 
 _STORED_TYPES: Final = [(field.name, field.type) for field in STORED_SCHEMA]
-
-
-def numbers(kind: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
-    """An array without nulls over the memory of these values."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _check_layout(batch: pa.RecordBatch) -> None:

@@ -11,11 +11,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib.abc import MetaPathFinder
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
+
+import pyarrow as pa
 
 from headrace import tracing
 from headrace.broker import Broker
@@ -55,9 +58,32 @@ def _settle_memory() -> None:
     gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
 
 
+class _NoPandas(MetaPathFinder):
+    """Finds everything but pandas, as if that were not installed."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+
+
+def _leave_pandas_out() -> None:
+    """Let pyarrow look for pandas once, in vain: a server has no use for it.
+
+    pyarrow imports it with the first array that it makes, which would take a quarter of a second of the first request,
+    and memory for as long as the server runs.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(finder)
+
+
 def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping[str, str]) -> None:
     """Run a server with these settings, which come from these places."""
     logs.set_up(settings.log_level, settings.log_format)
+    _leave_pandas_out()
     _open_audit_log(settings.audit_log)
     for line in unknown_variables(environment):
         logger.warning("%s", line)

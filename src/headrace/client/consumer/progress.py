@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
+from headrace.core.lists import plain_values
+
 
 class ReadProgress:
     """Positions behind what was given out.
@@ -96,7 +98,8 @@ class ReadProgress:
 
 def positions_behind(batch: pa.RecordBatch) -> dict[int, int]:
     """The next offset of each partition that a batch has rows of."""
-    partitions, offsets = np.asarray(batch.column("partition")), np.asarray(batch.column("offset"))
+    partitions = plain_values(batch.column("partition"), np.int32)
+    offsets = plain_values(batch.column("offset"), np.int64)
     # The rows of a partition are in order, so its last row is where its run ends last.
     ends = np.append(np.flatnonzero(partitions[1:] != partitions[:-1]), len(partitions) - 1)
     return dict(zip(partitions[ends].tolist(), (offsets[ends] + 1).tolist(), strict=True))

@@ -35,6 +35,7 @@ from headrace.client.retry import Calls
 from headrace.client.settings import ConsumerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.errors import HeadraceError, InvalidInput, TopicDeleted, TopicNotFound
+from headrace.core.lists import repeated
 from headrace.core.names import topic_key
 from headrace.wire.operations import ListTopics
 
@@ -383,7 +384,7 @@ def check_several(partitions: object, consumer_index: object) -> None:
 
 
 def _with_topic(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-    names = pa.repeat(pa.scalar(topic), batch.num_rows)
+    names = repeated(topic, batch.num_rows)
     return batch.append_column(pa.field("topic", pa.string(), nullable=False), names)
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.producer.futures import Outcome
+from headrace.core.lists import binaries, maps, numbers, repeated, whole_numbers
 from headrace.core.messages import ATTRIBUTES, PUBLISH_SCHEMA, TIMESTAMP
 
 # Overhead of a message beside its bytes: lists, a future, and its share of the columns.
@@ -50,40 +51,40 @@ class PendingBatch:
     def columns(self, codec: str) -> dict[str, pa.Array]:
         """What was collected, as Arrow."""
         rows = len(self.values)
-        columns = {"value": pa.array(self.values, pa.binary()), "key": pa.array(self.keys, pa.binary())}
+        columns = {"value": binaries(self.values), "key": binaries(self.keys)}
         for name in _OPTIONAL:
             if name in self._others:
                 column = self._others[name]
                 column.extend([None] * (rows - len(column)))
                 columns[name] = _column(name, column)
         if codec != "raw":
-            columns["codec"] = pa.repeat(pa.scalar(codec, pa.string()), rows)
+            columns["codec"] = repeated(codec, rows)
         return columns
 
 
 def _column(name: str, values: list[Any]) -> pa.Array:
     if name == "attributes":
-        pairs = [None if attributes is None else list(attributes.items()) for attributes in values]
-        return pa.array(pairs, ATTRIBUTES)
+        return maps(values, ATTRIBUTES)
     if name == "created_at":
-        return pa.array(values, pa.int64()).view(TIMESTAMP)
-    return pa.array(values, pa.int64() if name == "seqno" else pa.int32())
+        return whole_numbers(pa.int64(), values).view(TIMESTAMP)
+    return whole_numbers(pa.int64() if name == "seqno" else pa.int32(), values)
 
 
 def numbered(columns: dict[str, pa.Array], producer_id: str, group_id: str, first_seqno: int) -> dict[str, pa.Array]:
     """The columns with the source and a seqno for each row, unless they have seqnos of their own."""
     rows = len(columns["value"])
     return {
-        "seqno": pa.array(np.arange(first_seqno, first_seqno + rows, dtype=np.int64)),
+        "seqno": numbers(pa.int64(), np.arange(first_seqno, first_seqno + rows, dtype=np.int64)),
         **columns,
-        "producer_id": pa.repeat(pa.scalar(producer_id, pa.string()), rows),
-        "message_group_id": pa.repeat(pa.scalar(group_id, pa.string()), rows),
+        "producer_id": repeated(producer_id, rows),
+        "message_group_id": repeated(group_id, rows),
     }
 
 
 def last_written(batch: pa.RecordBatch, receipts: pa.RecordBatch) -> int | None:
     """The highest seqno of the messages that were written; none without any."""
-    written = pc.equal(receipts.column("status"), "written")
+    status = receipts.column("status")
+    written = pc.equal(status, repeated("written", len(status)))
     last: int | None = pc.max(batch.column("seqno").filter(written)).as_py()
     return last
 

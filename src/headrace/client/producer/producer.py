@@ -24,6 +24,7 @@ from headrace.client.transport.transport import Transport
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge, Overloaded, again
 from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, SEQNO_MAX
+from headrace.core.lists import repeated
 from headrace.core.positions import microseconds
 
 
@@ -218,7 +219,7 @@ class Producer:
     def _compressed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         place = batch.schema.get_field_index("value")
         packed = batch.set_column(place, "value", codecs.encode(batch.column("value"), self._codec))
-        return packed.append_column("codec", pa.repeat(pa.scalar(self._codec, pa.string()), batch.num_rows))
+        return packed.append_column("codec", repeated(self._codec, batch.num_rows))
 
     def _check_partition(self, partition: int) -> None:
         if isinstance(partition, bool) or not isinstance(partition, int):

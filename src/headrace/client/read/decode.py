@@ -27,6 +27,7 @@ from headrace.client.consumer.progress import positions_behind
 from headrace.core.codecs import columns as codecs
 from headrace.core.errors import HeadraceError, InvalidInput, InvalidMessage, Undecodable
 from headrace.core.limits import DECODED_BATCH_BYTES_MAX
+from headrace.core.lists import booleans, masked, plain_values
 
 logger = logging.getLogger(__name__)
 
@@ -136,12 +137,12 @@ def _codecs_at(named: pa.Array, faults: list[InvalidMessage]) -> pa.Array:
     """The codecs of the rows at fault, and no others."""
     rows = np.full(len(named), -1, np.int64)
     rows[[fault.row for fault in faults]] = [fault.row for fault in faults]
-    return named.take(pa.array(rows, mask=rows < 0))
+    return named.take(masked(pa.int64(), rows, rows < 0))
 
 
 def _last_of_partition(batch: pa.RecordBatch, bad: npt.NDArray[np.bool_]) -> list[int]:
     """The rows at fault that no message of the same partition follows in this batch."""
-    partitions = np.asarray(batch.column("partition"))
+    partitions = plain_values(batch.column("partition"), np.int32)
     _, from_the_end = np.unique(partitions[::-1], return_index=True)
     last = np.sort(len(partitions) - 1 - from_the_end)
     return last[bad[last]].tolist()  # type: ignore[no-any-return]
@@ -160,7 +161,7 @@ def _without(plain: pa.RecordBatch, faults: list[InvalidMessage]) -> list[Piece]
     for row in [*_last_of_partition(plain, bad), plain.num_rows - 1]:
         part, is_bad = plain.slice(begin, row + 1 - begin), bad[begin : row + 1]
         if not is_bad.all():
-            pieces.append(part.filter(pa.array(~is_bad)) if is_bad.any() else part)
+            pieces.append(part.filter(booleans(~is_bad)) if is_bad.any() else part)
         if is_bad.any():
             pieces.append(Passed(int(is_bad.sum()), positions_behind(part) if bad[row] else {}))
         begin = row + 1

@@ -16,6 +16,7 @@ from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_whole
 from headrace.core.errors import HeadraceError, OffsetOutOfRange, again
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX
+from headrace.core.lists import plain_values
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.retry import is_transient
 from headrace.wire.tickets import Read
@@ -149,7 +150,7 @@ def _after(ticket: Read, batch: pa.RecordBatch) -> Read:
 def remaining(ranges: Mapping[int, tuple[int, int]], batch: pa.RecordBatch) -> dict[int, tuple[int, int]]:
     """What is left of ranges by partition after a batch of their rows."""
     left = dict(ranges)
-    partitions, counts = np.unique(batch.column("partition").to_numpy(), return_counts=True)
+    partitions, counts = np.unique(plain_values(batch.column("partition"), np.int32), return_counts=True)
     for partition, count in zip(partitions.tolist(), counts.tolist(), strict=True):
         start, end = left.pop(partition)
         if start + count < end:

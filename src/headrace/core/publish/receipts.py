@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.core.hashes.columns import Int64s
+from headrace.core.lists import binaries, masked, numbers
 from headrace.core.publish.routing import NOWHERE
 from headrace.core.publish.sources import Int32s
 
@@ -60,9 +61,9 @@ class Receipts:
         """As Arrow, with nulls for the partition and offset of what was not written."""
         dropped = self.outcome != WRITTEN
         columns = [
-            pa.array(self.partition, mask=dropped),
-            pa.array(self.offset, mask=dropped),
-            _statuses().take(pa.array(self.outcome)),
+            masked(pa.int32(), self.partition, dropped),
+            masked(pa.int64(), self.offset, dropped),
+            _statuses().take(numbers(pa.uint8(), self.outcome)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RECEIPT_SCHEMA)
 
@@ -74,7 +75,7 @@ STATUSES: Final[Sequence[Status]] = ("written", "duplicate", "duplicate", "dupli
 
 @functools.cache
 def _statuses() -> pa.Array:
-    return pa.array(STATUSES, pa.string())
+    return binaries([status.encode() for status in STATUSES], pa.string())
 
 
 def all_duplicates(rows: int, outcome: int) -> Receipts:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from headrace.core.errors import InvalidInput
 from headrace.core.hashes.columns import Int64s
-from headrace.core.messages import numbers
+from headrace.core.lists import numbers
 from headrace.core.publish.receipts import Receipts
 from headrace.edge.bridge import Bridge
 from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.errors import HeadraceError
-from headrace.core.messages import join, numbers
+from headrace.core.lists import numbers
+from headrace.core.messages import join
 from headrace.core.publish.receipts import WRITTEN, Receipts
 from headrace.protocols.kafka.records.decode import RecordBatch
 from headrace.protocols.kafka.records.header import BadRecords

@@ -29,7 +29,7 @@ from headrace.client.read.decode import Broken, Decoder, OnUndecodable, Packed, 
 from headrace.client.read.scan import remaining
 from headrace.client.retry import Backoff
 from headrace.core.errors import OffsetOutOfRange, ServerFailed, TopicDeleted, TopicNotFound
-from headrace.core.messages import numbers
+from headrace.core.lists import numbers
 from headrace.spark.connection import Connection
 from headrace.spark.reader.data_loss import DataLoss, kept_of
 from headrace.spark.reader.splits import PartitionKey, Range, Split

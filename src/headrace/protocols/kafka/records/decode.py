@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, BATCH_ROWS_MAX, CREATED_AT_US_MAX, CREATED_AT_US_MIN
-from headrace.core.messages import ATTRIBUTES, TIMESTAMP, numbers
+from headrace.core.lists import numbers
+from headrace.core.messages import ATTRIBUTES, TIMESTAMP
 from headrace.protocols.kafka.records.compression import decompress
 from headrace.protocols.kafka.records.few import FEW_RECORDS, read_few
 from headrace.protocols.kafka.records.header import (
