@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -15,7 +16,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import headrace
+from headrace.console import sessions
 from headrace.console.attempts import ATTEMPTS_MAX
+from headrace.console.monitor.poller import Poller
+from headrace.console.sessions import IDLE_SECONDS, SESSIONS_OF_TOKEN_MAX, Sessions
+from headrace.console.settings import ConsoleSettings
 from tests.console.conftest import Site, Visit
 from tests.console.processes import ConsoleProcess
 from tests.server_process import PATIENCE_SECONDS, ROOT, ServerProcess
@@ -255,3 +260,63 @@ def test_wrong_tokens_are_limited_by_address(tokens: dict[str, str], site: Site)
             assert int(refused[0].headers["retry-after"]) >= 1
     finally:
         console.close()
+
+
+def test_a_token_that_signs_in_without_end_ends_only_its_own_sessions(tokens: dict[str, str], site: Site) -> None:
+    with httpx.Client(base_url=site.console.url, trust_env=False, timeout=PATIENCE_SECONDS) as http:
+
+        def enter(kind: str) -> str:
+            entered = http.post("/sign-in", data={"token": tokens[kind]}, headers={"Origin": site.console.url})
+            http.cookies.clear()
+            return entered.headers["set-cookie"].partition(";")[0]
+
+        def status(cookie: str) -> int:
+            return http.get("/topics", headers={"Cookie": cookie}).status_code
+
+        admin = enter("admin")
+        readers = [enter("reader") for _ in range(sessions.SESSIONS_MAX + 5)]
+        assert status(admin) == 200
+        assert status(readers[-SESSIONS_OF_TOKEN_MAX - 1]) == 303
+        assert status(readers[-1]) == 200
+
+
+def test_beyond_all_sessions_the_token_with_the_most_loses_one(
+    tokens: dict[str, str], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 4)
+
+    async def crowd() -> None:
+        known = Sessions(ConsoleSettings(url=site.server.url), allow_anonymous=True)
+        admin = await known.sign_in(tokens["admin"])
+        readers = [await known.sign_in(tokens["reader"]) for _ in range(3)]
+        # A page that is open keeps its session, however long ago it was opened.
+        readers[0].pages = 1
+        publishers = [await known.sign_in(tokens["publisher"])]
+        assert [each.is_over for each in (admin, *readers)] == [False, False, True, False]
+        # The readers lose one more; then the publishers have the most.
+        publishers += [await known.sign_in(tokens["publisher"]) for _ in range(5)]
+        assert [each.is_over for each in (admin, *readers)] == [False, False, True, True]
+        assert [each.is_over for each in publishers] == [True] * 4 + [False] * 2
+        await known.close()
+
+    asyncio.run(crowd())
+
+
+def test_abandoned_sessions_end_by_themselves(tokens: dict[str, str], site: Site) -> None:
+    async def abandon() -> None:
+        settings = ConsoleSettings(url=site.server.url, poll_seconds=0.01)
+        known = Sessions(settings, allow_anonymous=True)
+        left, open_page, used = [await known.sign_in(tokens["reader"]) for _ in range(3)]
+        open_page.pages = 1
+        for session in (left, open_page):
+            session.used_at -= IDLE_SECONDS + 1
+        polling = asyncio.create_task(Poller(settings, known).run())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not left.is_over:
+                await asyncio.sleep(0.01)
+        polling.cancel()
+        assert not open_page.is_over and not used.is_over
+        assert known.find(left.id) is None and known.find(open_page.id) is open_page
+        await known.close()
+
+    asyncio.run(abandon())

@@ -2,8 +2,11 @@
 
 The browser holds a random session id in a cookie (HttpOnly, SameSite=Strict), never the token. Where the broker needs
 no token, there is a session without one, on loopback only; all share it, so that visitors without cookies, such as
-health checks, cannot crowd out others. A session ends by signing out, after twelve idle hours, when the token is
-refused, or with the process. There is a limit on sessions: beyond it the one idle longest ends.
+health checks, cannot crowd out others. A session ends by signing out, after twelve idle hours without an open page,
+when the token is refused, or with the process.
+
+A token has a limit of sessions: beyond it, that token's session idle longest ends. Beyond the limit for all tokens, the
+token with the most loses one. So no token can end the sessions of one that has fewer.
 
 Runs on the event loop.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +27,7 @@ from headrace.core.rights import Caller, Right
 
 IDLE_SECONDS: Final = 12 * 3600.0
 SESSIONS_MAX: Final = 200
+SESSIONS_OF_TOKEN_MAX: Final = 50
 TOKEN_CHARACTERS_MAX: Final = 500
 # How long a call of a page tries to reach the broker before the page says that it cannot.
 CALL_SECONDS: Final = 8.0
@@ -54,6 +59,10 @@ class SignedIn:
     def may_read(self, topic: str) -> bool:
         """Whether the token may read a topic."""
         return self.caller.may(Right.READ, topic)
+
+    def is_idle(self, now: float) -> bool:
+        """Whether it was abandoned: no page is open, and none was asked for in a long time."""
+        return not self.pages and now - self.used_at > IDLE_SECONDS
 
     @property
     def has_room(self) -> bool:
@@ -90,10 +99,11 @@ class Sessions:
         session = self._by_id.get(session_id or "")
         if session is None:
             return None
-        if time.monotonic() - session.used_at > IDLE_SECONDS:
+        now = time.monotonic()
+        if session.is_idle(now):
             self.end(session)
             return None
-        session.used_at = time.monotonic()
+        session.used_at = now
         return session
 
     async def sign_in(self, token: str) -> SignedIn:
@@ -115,10 +125,28 @@ class Sessions:
             raise
         caller = Caller(identity.name, identity.grants, identity.token_id, identity.expires_us)
         session = SignedIn(secrets.token_urlsafe(32), caller, client, token)
-        while len(self._by_id) >= SESSIONS_MAX:
-            self.end(min(self._by_id.values(), key=lambda each: each.used_at))
+        self._make_room(caller.token_id)
         self._by_id[session.id] = session
         return session
+
+    def _make_room(self, token_id: str | None) -> None:
+        """Before one more session of a token: end those beyond the limits."""
+        counts = Counter(each.caller.token_id for each in self._by_id.values())
+        if counts[token_id] >= SESSIONS_OF_TOKEN_MAX:
+            self._end_oldest(token_id)
+        elif counts.total() >= SESSIONS_MAX:
+            self._end_oldest(max(counts, key=lambda each: (counts[each], each == token_id)))
+
+    def _end_oldest(self, token_id: str | None) -> None:
+        """End the session of a token that is idle longest, one without an open page if there is one."""
+        of_token = [each for each in self._by_id.values() if each.caller.token_id == token_id]
+        self.end(min(of_token, key=lambda each: (each.pages > 0, each.used_at)))
+
+    def end_idle(self) -> None:
+        """End abandoned sessions: each holds a client with threads."""
+        now = time.monotonic()
+        for session in [each for each in self._by_id.values() if each.is_idle(now)]:
+            self.end(session)
 
     async def sign_in_without_token(self) -> SignedIn | None:
         """A session without a token, where the broker needs none and only this machine can reach the console."""

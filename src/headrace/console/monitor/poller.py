@@ -70,6 +70,7 @@ class Poller:
         async with own, httpx.AsyncClient(verify=verify, timeout=_TIMEOUT_SECONDS, trust_env=False) as http:
             while True:
                 started = time.monotonic()
+                self._sessions.end_idle()
                 self.problem = await self._poll(own, http)
                 self.sampled.emit()
                 # A server that does not answer is not kept busy by being asked.
