@@ -33,12 +33,15 @@ def test_refusals(server: Server, topic: str, tmp_path: Path) -> None:
     for code, arguments, told in (
         (1, ("sql", "SELEC 1"), "Parser Error"),
         (1, ("sql", "SELECT * FROM nowhere"), "topic 'nowhere' does not exist"),
+        (1, ("sql", f"COPY (SELECT 1) TO '{tmp_path}/made.csv'"), "it must be one SELECT, not COPY"),
+        (1, ("sql", "FROM read_text('/etc/passwd')"), "it may read topics only"),
         (2, ("sql", "SELECT 1", "--schema", str(tmp_path / "none")), "No such file"),
         (1, ("infer", topic), "none of the messages"),
         (2, ("iceberg", topic), "--catalog NAME"),
         (1, ("iceberg", topic, "--catalog-uri", f"sqlite:///{tmp_path}/c.db"), "archive.url"),
     ):
         assert told in server.run("table", *arguments).refused(code)
+    assert not (tmp_path / "made.csv").exists()
 
 
 def test_the_schema_of_a_topic(server: Server, topic: str, tmp_path: Path) -> None:

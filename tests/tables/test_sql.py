@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headrace
@@ -145,6 +147,98 @@ def test_queries_that_cannot_run(site: ArchiveSite, topic: str) -> None:
     for query in ("SELEC 1", f'DELETE FROM "{topic}"', f'SELECT nothing FROM "{topic}"'):
         with pytest.raises(InvalidInput, match="query"):
             run_sql(site.client, query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "COPY (SELECT 1) TO '{out}'",
+        "COPY \"{topic}\" TO '{out}'",
+        "COPY \"{topic}\" FROM '{secret}'",
+        "EXPORT DATABASE '{out}'",
+        "IMPORT DATABASE '{out}'",
+        "ATTACH '{out}'",
+        "INSTALL httpfs",
+        "FORCE INSTALL spatial FROM community",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "RESET lock_configuration",
+        "PRAGMA enable_profiling",
+        "CALL enable_logging()",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{out}'",
+        "CREATE TABLE made AS SELECT 1",
+        'DROP VIEW "{topic}"',
+        "SELECT 1; COPY (SELECT 1) TO '{out}'",
+        "SELECT 1; SELECT 2",
+        "",
+        "-- nothing",
+    ],
+)
+def test_only_one_select_is_a_query(site: ArchiveSite, topic: str, tmp_path: Path, query: str) -> None:
+    site.create(topic)
+    secret, out = tmp_path / "secret", tmp_path / "out"
+    secret.write_text("a secret")
+    with pytest.raises(InvalidInput, match="it must be one SELECT"):
+        run_sql(site.client, query.format(topic=topic, secret=secret, out=out))
+    assert sorted(tmp_path.iterdir()) == [secret]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_csv('{secret}')",
+        "SELECT * FROM '{secret}'",
+        "SELECT (SELECT content FROM read_text('{secret}')) AS found",
+        "SELECT * FROM \"{topic}\" WHERE value = (SELECT content FROM read_blob('{secret}'))",
+        "SELECT * FROM glob('{directory}/*')",
+        "SELECT * FROM sniff_csv('{secret}')",
+        "SELECT * FROM parquet_schema('{other}')",
+        "SELECT * FROM read_parquet('{other}')",
+        "SELECT * FROM query('FROM read_text(''{secret}'')')",
+        "SELECT * FROM query('COPY (SELECT 1) TO ''{out}''')",
+        "SELECT * FROM query_table(['{secret}'])",
+        "SELECT * FROM import_database('{directory}')",
+        "SELECT * FROM enable_logging(storage = 'file', storage_path = '{out}')",
+        "SELECT * FROM read_csv('http://127.0.0.1:1/a.csv')",
+        "SELECT * FROM read_parquet('s3://bucket/a.parquet')",
+        "SELECT st_point(1, 2)",
+        "WITH made AS (COPY (SELECT 1) TO '{out}') SELECT 1",
+        'WITH made AS (INSERT INTO "{topic}" SELECT * FROM "{topic}" RETURNING *) SELECT * FROM made',
+        "WITH made AS (FROM read_text('{secret}')) SELECT * FROM made",
+        "SELECT * FROM hidden",
+    ],
+)
+def test_a_query_reaches_topics_only(site: ArchiveSite, topic: str, tmp_path: Path, query: str) -> None:
+    hidden = pa.table({"content": ["a variable of Python"]})
+    secret, out, other = tmp_path / "secret", tmp_path / "out", tmp_path / "other.parquet"
+    secret.write_text("a secret")
+    pq.write_table(hidden, other)
+    site.create(topic)
+    site.publish(topic, range(3))
+    site.archive(topic)
+    with pytest.raises((InvalidInput, TopicNotFound)):
+        run_sql(site.client, query.format(topic=topic, secret=secret, out=out, other=other, directory=tmp_path))
+    assert sorted(tmp_path.iterdir()) == [other, secret]
+
+
+def test_files_beside_topics_are_for_connections_of_ones_own(site: ArchiveSite, topic: str, tmp_path: Path) -> None:
+    site.create(topic)
+    site.publish(topic, range(3))
+    names = tmp_path / "names.csv"
+    names.write_text("id,name\n1,ann\n")
+    joined = f"SELECT name FROM \"{topic}\" JOIN read_csv('{names}') ON decode(key) = id::VARCHAR"
+    with pytest.raises(InvalidInput, match=r"may read topics only; for files .* headrace.table"):
+        run_sql(site.client, joined)
+    with duckdb.connect() as connection:
+        headrace.table(topic, client=site.client, connection=connection)
+        assert connection.sql(joined).fetchall() == [("ann",)]
+
+
+def test_errors_of_rows_are_errors_of_the_query(site: ArchiveSite, topic: str) -> None:
+    site.create(topic)
+    site.publish(topic, [b"one"])
+    with pytest.raises(InvalidInput, match="Conversion Error"):
+        run_sql(site.client, f'SELECT decode(value)::INT FROM "{topic}"')
 
 
 def test_a_file_that_is_gone_is_named(site: ArchiveSite, topic: str) -> None:

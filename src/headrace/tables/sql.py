@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -39,6 +40,13 @@ COLUMNS: Final = tuple(READ_SCHEMA.names)
 _DECODE: Final = "headrace_decode"
 _PARSE: Final = "headrace_values"
 _PARSED: Final = "_values"
+# A query cannot undo these once the connection is locked.
+_CLOSED: Final = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,
+}
+_ONLY_TOPICS: Final = "it may read topics only; for files beside them, use headrace.table with a connection of yours"
 # How often a view is tried whose messages are deleted meanwhile.
 _TRIES: Final = 5
 _TYPES: Final = {
@@ -67,7 +75,7 @@ def table(
     Give a `client`, or `url` and `token` of the server; otherwise HEADRACE_URL and HEADRACE_TOKEN are used when set.
     With a `connection`, the view of the topic is created there under its name, for SQL that joins it.
     """
-    views = TopicViews(_duckdb(connection))
+    views = TopicViews(_duckdb().connect() if connection is None else connection)
     if client is not None:
         views.add(client, topic, value_schema)
     else:
@@ -77,21 +85,35 @@ def table(
 
 
 def run_sql(client: Client, query: str, value_schema: str | Mapping[str, Any] | None = None) -> pa.Table:
-    """The rows of a query over topics, each a view of its name, all looked up before the query starts."""
+    """The rows of a SELECT over topics, each a view of its name, all looked up before the query starts.
+
+    The query reaches the topics it names and nothing else: no files, no network, no extensions, no settings.
+    """
+    duckdb = _duckdb()
+    try:
+        with duckdb.connect(config={**_CLOSED, "enable_external_access": False}) as parser:
+            topics = _topics_of(parser, query)
+        with duckdb.connect(config=_CLOSED) as connection:
+            views = TopicViews(connection)
+            for topic in topics:
+                views.add(client, topic, value_schema)
+            views.lock()
+            return connection.sql(query).to_arrow_table()
+    except duckdb.PermissionException as error:
+        raise InvalidInput("query", query[:100], f"{_ONLY_TOPICS} ({_line(error)})") from None
+    except duckdb.Error as error:
+        raise InvalidInput("query", query[:100], _line(error)) from None
+
+
+def _topics_of(parser: DuckDBPyConnection, query: str) -> list[str]:
+    """The names of the tables in a query, which must be one SELECT."""
     import duckdb
 
-    with _duckdb(None) as connection:
-        views = TopicViews(connection)
-        try:
-            for name in sorted(connection.get_table_names(query)):
-                views.add(client, name, value_schema)
-            rows = connection.sql(query)
-        except duckdb.Error as error:
-            raise InvalidInput("query", query[:100], " ".join(str(error).split())) from None
-        # DuckDB has no relation for statements that return no rows.
-        if rows is None:
-            raise InvalidInput("query", query[:100], "it must be a SELECT")
-        return rows.to_arrow_table()
+    kinds = [statement.type for statement in parser.extract_statements(query)]
+    if kinds != [duckdb.StatementType.SELECT]:
+        found = ", ".join(kind.name for kind in kinds) or "nothing"
+        raise InvalidInput("query", query[:100], f"it must be one SELECT, not {found}")
+    return sorted(parser.get_table_names(query))
 
 
 class TopicViews:
@@ -99,6 +121,14 @@ class TopicViews:
 
     def __init__(self, connection: DuckDBPyConnection) -> None:
         self.connection = connection
+        self._paths: list[str] = []
+
+    def lock(self) -> None:
+        """Close the connection to everything but the files of these views."""
+        paths = ", ".join(map(_text, self._paths))
+        self.connection.execute(f"SET allowed_paths = [{paths}]")
+        self.connection.execute("SET enable_external_access = false")
+        self.connection.execute("SET lock_configuration = true")
 
     def add(self, client: Client, topic: str, value_schema: str | Mapping[str, Any] | None = None) -> None:
         """Create the view of a topic as it is now.
@@ -137,8 +167,9 @@ class TopicViews:
         """What a query reads files from: DuckDB's own reader where it can open them, else that of Arrow."""
         directory = local_directory(url)
         if directory is not None:
-            names = ", ".join(_text(f"{directory}/{path}") for path in paths)
-            return f"read_parquet([{names}])"
+            whole = [f"{directory}/{path}" for path in paths]
+            self._paths += whole
+            return f"read_parquet([{', '.join(map(_text, whole))}])"
         system, base = open_archive(url)
         columns = pa.schema([*READ_SCHEMA, *(() if parser is None else parser.columns)])
         names_there = [f"{base}/{path}" for path in paths]
@@ -237,11 +268,13 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _duckdb(connection: DuckDBPyConnection | None) -> DuckDBPyConnection:
-    if connection is not None:
-        return connection
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _duckdb() -> ModuleType:
     try:
         import duckdb
     except ImportError:
         raise InvalidInput("duckdb", "missing", 'it is not installed: pip install "headrace[duckdb]"') from None
-    return duckdb.connect()
+    return duckdb

@@ -40,7 +40,7 @@ Schema = Annotated[
 @app.command("sql", epilog="Example: headrace table sql 'SELECT count(*), max(timestamp) FROM orders'")
 @with_option_groups
 def sql(
-    query: Annotated[str, typer.Argument(help="A SELECT of DuckDB; each topic is a table.", metavar="QUERY")],
+    query: Annotated[str, typer.Argument(help="One SELECT of DuckDB; each topic is a table.", metavar="QUERY")],
     *,
     schema: Schema = None,
     as_json: Json = False,
@@ -50,7 +50,8 @@ def sql(
 
     Columns are those of a message: partition, "offset", timestamp, key, value, attributes, … Quote "offset", and names
     of topics that are not plain words. Topics with a schema of their values have its fields as columns. This machine
-    must reach the archive. Needs pip install "headrace[duckdb]".
+    must reach the archive. The query reads topics only: no files, no network, no extensions of DuckDB. Needs
+    pip install "headrace[duckdb]".
     """
     from headrace.tables.sql import run_sql
 
