@@ -8,7 +8,7 @@
 
 FROM python:3.11-slim AS build
 WORKDIR /build
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt README.md LICENSE THIRD_PARTY_LICENSES.md ./
 COPY src src
 RUN python -m venv /opt/headrace \
     && /opt/headrace/bin/pip install --no-cache-dir --constraint constraints.txt '.[console,lzop,postgres,tracing]'
