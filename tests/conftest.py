@@ -17,9 +17,10 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
+from tests.docs.counts import pytest_terminal_summary
 from tests.postgres_server import postgres
 
-__all__ = ["postgres"]
+__all__ = ["postgres", "pytest_terminal_summary"]
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 << 30

@@ -9,6 +9,9 @@ The fence of a block says what it is:
 - `sql` is run on the PostgreSQL that the server of the page uses.
 - `text` is not run: drawings, commands that do not end, output that varies.
 
+An HTTP error fails a block, whatever the options of its `curl`. A block that is there to show one has
+`<!-- HTTP error -->` in the line before its fence, and must get one.
+
 Not thread-safe: a `Scratch` belongs to one test.
 """
 
@@ -18,6 +21,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +31,15 @@ import psycopg
 
 from headrace.spark.pipeline.definition.load import parse
 from tests.cli.processes import ROOT, Server, environment
+from tests.docs.counts import BLOCKS_RUN, Record
 
 LANGUAGES: Final = frozenset({"bash", "python", "output", "toml", "sql", "text"})
 # Pages that start Spark are run by tests/spark/test_pages.py.
 SPARK_PAGES: Final = frozenset({"README.md", "docs/SPARK.md", "docs/PIPELINES.md", "docs/TABLES.md"})
 BLOCK_SECONDS: Final = 300.0
+_SHOWS_ERROR: Final = "<!-- HTTP error -->"
+# What curl ends with when the answer was an error.
+_HTTP_ERROR: Final = 22
 _FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,})(.*)$")
 _FILE_NAME: Final = re.compile(r"^# ([\w-]+\.toml)\n")
 
@@ -44,6 +52,7 @@ class Block:
     line: int
     language: str
     text: str
+    shows_error: bool = False
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -61,15 +70,17 @@ def blocks(page: str) -> list[Block]:
 
 
 def _parse(page: str, text: str) -> Iterator[Block]:
-    fence, start, language, lines = None, 0, "", list[str]()
+    fence, start, language, lines, before = None, 0, "", list[str](), ""
     for number, line in enumerate(text.splitlines(), 1):
         found = _FENCE.match(line)
         if fence is None:
             if found:
                 fence, start, language, lines = found, number, found[3].strip(), []
+            else:
+                before = line
         elif found and found[2].startswith(fence[2]) and not found[3].strip():
-            yield Block(page, start, language, "".join(f"{line}\n" for line in lines))
-            fence = None
+            yield Block(page, start, language, "".join(f"{line}\n" for line in lines), before == _SHOWS_ERROR)
+            fence, before = None, ""
         else:
             lines.append(line.removeprefix(fence[1]))
     assert fence is None, f"{page}:{start}: this block never ends"
@@ -88,6 +99,9 @@ class Scratch:
         # Spark's own Python warns of its own sockets.
         self._environment.pop("PYTHONWARNINGS")
         self._printed = ""
+        # For every curl, also one in a pipe.
+        self._environment["CURL_HOME"] = str(directory)
+        (directory / ".curlrc").write_text("fail-with-body\n")
         # A reader stands in the repository.
         for name in ("examples", "packaging", "pipelines"):
             (directory / name).symlink_to(ROOT / name)
@@ -106,10 +120,12 @@ class Scratch:
             text = text.replace("127.0.0.1:9092", kafka.removeprefix("kafka://"))
         return re.sub(r"(127\.0\.0\.1|localhost):7071", self.flight_url.removeprefix("headrace://"), text)
 
-    def run_page(self, page: str) -> None:
-        """Run all blocks of a page; a failure names the block and shows what it printed."""
-        for block in blocks(page):
+    def run_page(self, page: str, record: Record) -> None:
+        """Run all blocks of a page and record how many; a failure names the block and shows what it printed."""
+        found = blocks(page)
+        for block in found:
             self.run(block)
+        record(BLOCKS_RUN, dict(Counter(block.language for block in found if block.language != "text")))
 
     def run(self, block: Block) -> str:
         """Run one block; what it printed."""
@@ -149,7 +165,8 @@ class Scratch:
                 out, err = process.communicate(timeout=BLOCK_SECONDS)
             finally:
                 process.kill()
-        assert process.returncode == 0, f"{block}: exit code {process.returncode}\n{block.text}\n{out}\n{err}"
+        expected = _HTTP_ERROR if block.shows_error else 0
+        assert process.returncode == expected, f"{block}: exit code {process.returncode}\n{block.text}\n{out}\n{err}"
         return out
 
     def _save(self, text: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import Server
-from tests.docs.pages import LANGUAGES, SPARK_PAGES, Scratch, blocks, pages
+from tests.docs.counts import Record
+from tests.docs.pages import LANGUAGES, SPARK_PAGES, Block, Scratch, blocks, pages
 from tests.postgres_server import PostgresServer
 
 # Its drawings have no language yet.
@@ -49,19 +50,35 @@ def test_pages_that_start_spark_are_known() -> None:
 
 
 @pytest.mark.parametrize("page", HERE)
-def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
+def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path, record_property: Record) -> None:
     with Server(tmp_path / "headrace-data") as server:
-        Scratch(tmp_path, server).run_page(page)
+        Scratch(tmp_path, server).run_page(page, record_property)
 
 
-def test_blocks_of_the_kafka_page_run_in_order(tmp_path: Path) -> None:
+def test_blocks_of_the_kafka_page_run_in_order(tmp_path: Path, record_property: Record) -> None:
     with Server(tmp_path / "headrace-data", "--kafka", "127.0.0.1:0") as server:
-        Scratch(tmp_path, server).run_page(ON_KAFKA)
+        Scratch(tmp_path, server).run_page(ON_KAFKA, record_property)
 
 
-def test_blocks_of_the_postgres_page_run_in_order(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_blocks_of_the_postgres_page_run_in_order(
+    postgres: PostgresServer, tmp_path: Path, record_property: Record
+) -> None:
     name = postgres.fresh_database()
     with Server(postgres.url(name)) as server, postgres.connect(name) as connection:
         for role in ROLES:
             connection.execute(_CREATE_ROLE.replace("ROLE_NAME", role).encode())
-        Scratch(tmp_path, server, connection).run_page(ON_POSTGRES)
+        Scratch(tmp_path, server, connection).run_page(ON_POSTGRES, record_property)
+
+
+@pytest.mark.parametrize("flags", ["-s", "-s -o /dev/null", "-s -w ' '"])
+def test_an_http_error_fails_a_block_that_is_not_there_to_show_one(flags: str, tmp_path: Path) -> None:
+    url = "http://127.0.0.1:7070/v1/topics"
+    with Server(tmp_path / "headrace-data") as server:
+        scratch = Scratch(tmp_path, server)
+        failing = f"curl {flags} {url}/nothing"
+        for command in (failing, f"{failing} | cat", f"x=$({failing})"):
+            with pytest.raises(AssertionError, match="exit code 22"):
+                scratch.run(Block("page", 1, "bash", command))
+            scratch.run(Block("page", 1, "bash", command, shows_error=True))
+        with pytest.raises(AssertionError, match="exit code 0"):
+            scratch.run(Block("page", 1, "bash", f"curl {flags} {url}", shows_error=True))

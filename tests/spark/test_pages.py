@@ -12,6 +12,7 @@ import pytest
 
 from headrace import Client, connect
 from tests.cli.processes import Server
+from tests.docs.counts import Record
 from tests.docs.pages import BLOCK_SECONDS, SPARK_PAGES, Block, Scratch, blocks
 
 RELEASED = "tests/docs/released_readme.md"
@@ -19,10 +20,10 @@ pytestmark = pytest.mark.timeout(1_800.0)
 
 
 @pytest.mark.parametrize("page", sorted(SPARK_PAGES))
-def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
+def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path, record_property: Record) -> None:
     variables = {"HEADRACE_ARCHIVE_URL": str(tmp_path / "archive")}
     with Server(tmp_path / "headrace-data", "--kafka", "127.0.0.1:0", variables=variables) as server:
-        Scratch(tmp_path, server).run_page(page)
+        Scratch(tmp_path, server).run_page(page, record_property)
 
 
 def test_the_spark_block_of_the_released_readme_passes_orders_on(tmp_path: Path) -> None:
