@@ -8,21 +8,31 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace.extras import _OF_BROKER, _OF_SERVER
-from tests.server_process import ROOT
+from headrace.extras import EXTRAS
+from tests.server_process import ROOT, ServerProcess
 
+PACKAGES = sorted(package for _, packages in EXTRAS.values() for package in packages)
 BLOCKED = f"""
 import sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {sorted(_OF_BROKER | _OF_SERVER)!r}:
+        if name.partition(".")[0] in {PACKAGES!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
 """
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server with everything."""
+    server = ServerProcess(f"file:{tmp_path_factory.mktemp('store')}/store")
+    yield server.url
+    server.close()
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
@@ -60,12 +70,50 @@ def test_a_program_that_needs_the_broker_learns_which_extra(name: str) -> None:
     assert "pip install 'headrace[broker]'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["table", "sql", "SELECT 1"], "DuckDB is not installed (duckdb is missing): pip install 'headrace[duckdb]'"),
+        (
+            ["table", "iceberg", "orders", "--catalog-uri", "sqlite:///:memory:"],
+            "Iceberg is not installed (pyiceberg is missing): pip install 'headrace[iceberg]'",
+        ),
+        (["console"], "the console is not installed (uvicorn is missing): pip install 'headrace[console]'"),
+        (
+            ["pipeline", "check", "pipelines/land.toml"],
+            "Spark is not installed (pyspark is missing): pip install 'headrace[spark]'",
+        ),
+    ],
+)
+def test_a_command_that_needs_an_extra_names_it_in_one_line(url: str, arguments: list[str], told: str) -> None:
+    program = f"import os; os.environ['HEADRACE_URL'] = {url!r}; from headrace.cli.main import run"
+    done = run(f"{program}; sys.exit(run({arguments!r}))")
+    assert (done.returncode, done.stderr) == (2, f"headrace: {told}\n")
+
+
+@pytest.mark.parametrize(
+    "program, told",
+    [
+        ("import headrace.faststream", "FastStream is not installed (faststream is missing)"),
+        ("import headrace; headrace.table('orders', url='headrace://127.0.0.1:1')", "DuckDB is not installed"),
+        ("import headrace; headrace.tracing.enable()", "tracing is on: OpenTelemetry is not installed"),
+    ],
+)
+def test_a_program_that_needs_an_extra_learns_which(program: str, told: str) -> None:
+    last = run(program).stderr.splitlines()[-1]
+    assert told in last and "pip install 'headrace[" in last
+
+
 def test_the_extras_are_those_of_the_package() -> None:
     project = tomllib.loads((Path(ROOT) / "pyproject.toml").read_text())["project"]
 
     def names(lines: list[str]) -> set[str]:
         return {line.partition(">")[0].partition("[")[0] for line in lines} - {"headrace"}
 
-    assert names(project["optional-dependencies"]["broker"]) == _OF_BROKER
-    assert names(project["optional-dependencies"]["server"]) == _OF_SERVER
-    assert not (_OF_BROKER | _OF_SERVER) & names(project["dependencies"])
+    extras = project["optional-dependencies"]
+    assert set(EXTRAS) == set(extras) - {"bench", "dev", "docs"}
+    assert names(extras["broker"]) == EXTRAS["broker"][1] and names(extras["server"]) == EXTRAS["server"][1]
+    assert not set(PACKAGES) & names(project["dependencies"])
+    for extra, (_, packages) in EXTRAS.items():
+        required = " ".join(extras[extra])
+        assert all(package in required for package in packages), extra

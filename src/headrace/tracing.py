@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from headrace.core.errors import InvalidInput
 from headrace.core.messages import ATTRIBUTES, message_sizes
+from headrace.extras import missing
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -65,8 +66,7 @@ class Tracing:
             from opentelemetry import trace
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as error:
-            rule = f"it needs OpenTelemetry ({error}): pip install 'headrace[tracing]'"
-            raise InvalidInput("tracing", "on", rule) from None
+            raise InvalidInput("tracing", "on", missing("tracing", error)) from None
         self._trace = trace
         self._format = TraceContextTextMapPropagator()
         self._tracer = trace.get_tracer("headrace", version("headrace"), provider)

@@ -16,7 +16,10 @@ minor release: the extra `headrace[faststream]` pins the release that is tested.
 Headrace does not have, requests with replies, raises `FeatureNotSupportedException`.
 """
 
-from headrace.faststream.broker import HeadraceBroker, HeadraceRouter
-from headrace.faststream.message import HeadraceMessage
+from headrace.extras import needing
+
+with needing("faststream"):
+    from headrace.faststream.broker import HeadraceBroker, HeadraceRouter
+    from headrace.faststream.message import HeadraceMessage
 
 __all__ = ["HeadraceBroker", "HeadraceMessage", "HeadraceRouter"]

@@ -27,6 +27,7 @@ from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.errors import InvalidInput
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.values.schema import parse_value_schema
+from headrace.extras import needing
 from headrace.tables.files import files_by_kind, url_of
 from headrace.tables.snapshot import TableSnapshot, table_snapshot
 
@@ -41,7 +42,6 @@ NAMESPACE: Final = "headrace"
 _TOPIC_ID: Final = "headrace.topic-id"
 _COMPLETE: Final = "headrace.complete"
 _METRICS: Final = "write.metadata.metrics.column."
-_MISSING: Final = 'it is not installed: pip install "headrace[iceberg]"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,8 @@ class IcebergSync:
 
 def open_catalog(name: str | None = None, uri: str | None = None, warehouse: str | None = None) -> Catalog:
     """A catalog by its name in pyiceberg's configuration, or one in an SQL database, such as sqlite:///catalog.db."""
-    try:
+    with needing("iceberg"):
         from pyiceberg.catalog import load_catalog
-    except ImportError:
-        raise InvalidInput("iceberg", "missing", _MISSING) from None
     if uri is None:
         return load_catalog(name)
     given = {"type": "sql", "uri": uri, "init_catalog_tables": "true"}

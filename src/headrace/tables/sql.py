@@ -30,6 +30,7 @@ from headrace.core.errors import InvalidInput, OffsetOutOfRange
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.values.columns import ValueParser, parser_of
 from headrace.core.values.schema import parse_value_schema
+from headrace.extras import needing
 from headrace.tables.files import files_by_kind, local_directory, open_archive
 from headrace.tables.snapshot import TableSnapshot, table_snapshot
 
@@ -273,8 +274,6 @@ def _line(error: Exception) -> str:
 
 
 def _duckdb() -> ModuleType:
-    try:
+    with needing("duckdb"):
         import duckdb
-    except ImportError:
-        raise InvalidInput("duckdb", "missing", 'it is not installed: pip install "headrace[duckdb]"') from None
     return duckdb

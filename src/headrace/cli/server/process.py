@@ -37,6 +37,7 @@ from headrace.core.rights import Right
 from headrace.edge import audit
 from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
+from headrace.extras import needing
 from headrace.protocols.http import server
 from headrace.protocols.http.app import make_app
 from headrace.storage.open import shown
@@ -292,13 +293,11 @@ def _must_authenticate(
 
 def _start_tracing() -> Callable[[], None]:
     """Send spans to the collector that OTEL_… variables name; returns what sends the last ones."""
-    try:
+    with needing("tracing"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as error:
-        raise Failure(Exit.USAGE, f"tracing needs OpenTelemetry ({error}): pip install 'headrace[tracing]'") from None
     # Variables of OpenTelemetry win over this name.
     resource = Resource.create() if "OTEL_SERVICE_NAME" in os.environ else Resource.create({SERVICE_NAME: "headrace"})
     provider = TracerProvider(resource=resource)

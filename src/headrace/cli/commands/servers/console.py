@@ -13,6 +13,7 @@ from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.listen_address import parse_address, url_of
 from headrace.cli.options.shared import ServerOptions
 from headrace.cli.terminal.output import print_line
+from headrace.extras import needing
 
 HTTP_DEFAULT: Final = "127.0.0.1:7072"
 
@@ -58,13 +59,9 @@ def console(
     from headrace.client.addresses import parse_addresses
 
     parse_addresses(address.url, address.field)
-    try:
+    with needing("console"):
         from headrace.console import server as console_server
         from headrace.console.settings import ConsoleSettings
-    except ImportError as error:
-        raise Failure(
-            Exit.USAGE, f"the console is not installed ({error.name}): pip install 'headrace[console]'"
-        ) from None
     try:
         listener = console_server.bind(host, port)
     except OSError as error:

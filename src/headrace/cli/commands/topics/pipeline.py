@@ -23,6 +23,7 @@ from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
 from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.extras import needing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,10 +166,8 @@ def test(file: File, master: Master = "local[*]", var: Variables = None) -> None
 
 
 def _loaded(file: Path, var: list[str] | None) -> Pipeline:
-    try:
+    with needing("spark"):
         from headrace.spark.pipeline import Pipeline
-    except ImportError as error:
-        raise Failure(Exit.USAGE, f'pipelines need Spark ({error}): pip install "headrace[spark]"') from None
     return Pipeline.load(file, {**os.environ, **dict(_assigned(each) for each in var or [])})
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
+from headrace.extras import missing
 from headrace.spark.pipeline.definition.description import FormatSource
 from headrace.spark.pipeline.frame.object_store import object_store, store_errors
 
@@ -25,9 +26,8 @@ def import_deltalake(field: str) -> Any:
     """The package that reads and writes the logs of Delta tables."""
     try:
         import deltalake
-    except ImportError:
-        rule = 'it needs the package deltalake: pip install "headrace[delta]"'
-        raise InvalidInput(field, "delta", rule) from None
+    except ImportError as error:
+        raise InvalidInput(field, "delta", missing("delta", error)) from None
     return deltalake
 
 
