@@ -2,7 +2,7 @@
 
     session ──membership──► take_up ──► callbacks ──► positions ──► intake (reads on from there)
                                                           ▲
-    messages given out ──► progress ──► commit ───────────┘ refused: continue at the committed offset
+    messages given out ──► progress ──► commit ───────────┘ refused, or lost: continue at the committed offset
 
 Without a session the partitions are all of the topic, or those that the caller chose, and nothing is committed. Used by
 the thread that polls.
@@ -10,6 +10,7 @@ the thread that polls.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +24,7 @@ from headrace.core.errors import InvalidInput, PartitionNotFound
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.positions import AtTime, Earliest, Latest, Position
 from headrace.core.reports.descriptions import Membership
-from headrace.wire.operations import CommitOffsets, Committed, DescribeGroup
+from headrace.wire.operations import CommitOffsets, DescribeGroup
 
 # How often a commit is retried while the group is rebalanced.
 _COMMIT_ATTEMPTS: Final = 5
@@ -73,8 +74,12 @@ class Assignment:
         self._chosen = chosen
         self._group = ""
         self._session: Session | None = None
-        # Partitions whose commit was rejected, until the new assignment is known.
+        # Where partitions without a committed offset begin. Kept, since the last N messages are others later.
+        self._begins: dict[int, int] = {}
+        # Partitions whose commit was rejected, and those that were reported as lost, until the new assignment is known.
+        # What was read from them is returned again, so it is not committed before.
         self._refused: set[int] = set()
+        self._lost: set[int] = set()
         self._paused: set[int] = set()
 
     def begin(self) -> None:
@@ -84,7 +89,7 @@ class Assignment:
     def begin_in(self, group: str, session: Session) -> None:
         """Read the partitions of a session."""
         self._group, self._session = group, session
-        self._assign(session.known.partitions, [])
+        self._assign(session.known.partitions)
 
     @property
     def partitions(self) -> list[int]:
@@ -96,7 +101,8 @@ class Assignment:
     def take_up(self, session: Session) -> None:
         """Take up the present membership; called between polls, so that nothing changes during processing.
 
-        Partitions that are revoked are still owned here: the callback may commit. Then they are let go.
+        Partitions that are revoked are still owned here: the callback may commit. Then they are let go. Of those that
+        are lost nothing is committed any more: the callback may drop what it holds of them.
         """
         view = session.present()
         before, present = session.known, view.membership
@@ -109,32 +115,31 @@ class Assignment:
         if revoked:
             self._callbacks.revoked(revoked)
         if lost:
+            self._lost.update(lost)
             self._callbacks.lost(lost)
         if _was_moved(before, present):
             # What was read before counts no more.
             self._refused.update(present.partitions)
-        if self._refused or lost or held != sorted(present.partitions):
+        if self._refused or self._lost or held != sorted(present.partitions):
             # If it fails, the next poll finds the change again, instead of reading on with the partitions of before.
-            self._assign(present.partitions, lost)
+            self._assign(present.partitions)
         session.hold(view)
 
-    def _assign(self, partitions: Iterable[int], lost: Collection[int]) -> None:
+    def _assign(self, partitions: Iterable[int]) -> None:
         """Start reading the partitions of a new membership: kept ones continue, others start at the committed offsets.
 
-        So do those whose commit was rejected: what was returned from them does not count. One that was lost and is
-        back continues behind whatever was committed meanwhile.
+        So do those that were lost and are back, and those whose commit was rejected: what was returned from them does
+        not count.
         """
         present = self._progress.positions()
-        gained = [partition for partition in partitions if partition not in present or partition in lost]
-        kept = {partition: present[partition] for partition in partitions if partition in present}
-        kept = {partition: offset for partition, offset in kept.items() if partition not in self._refused}
-        positions = {partition: offset for partition, offset in kept.items() if partition not in lost}
-        moved = [partition for partition in partitions if partition not in positions]
+        gained = [partition for partition in partitions if partition not in present or partition in self._lost]
+        moved = [partition for partition in partitions if partition in self._refused or partition in gained]
+        positions = {partition: present[partition] for partition in partitions if partition not in moved}
         if moved:
-            committed = self._committed(moved)
-            positions |= {each: max(offset, kept.get(each, offset)) for each, offset in committed.items()}
-            self._progress.committed(each for each in moved if positions[each] == committed[each])
+            positions |= self._committed(moved)
+            self._progress.committed(moved)
         self._refused.clear()
+        self._lost.clear()
         self._paused -= set(gained)
         self._follow(positions)
         if gained:
@@ -148,9 +153,12 @@ class Assignment:
                 raise PartitionNotFound(self._topic, partition, len(progress))
         positions = {partition: progress[partition].position for partition in partitions}
         if not isinstance(self._start, Earliest | Latest | AtTime):
-            committed = self._calls(Committed(self._topic, self._group))
-            begins = positions_at(self._calls, self._topic, self._start, partitions)
-            positions |= {partition: begins[partition] for partition in partitions if partition not in committed}
+            begins = [partition for partition in partitions if progress[partition].committed is None]
+            # One that begins beyond the end began in a topic that was deleted.
+            new = [each for each in begins if self._begins.get(each, math.inf) > progress[each].end]
+            if new:
+                self._begins |= positions_at(self._calls, self._topic, self._start, new)
+            positions |= {partition: self._begins[partition] for partition in begins}
         return positions
 
     # Commits
@@ -164,8 +172,11 @@ class Assignment:
             session.renew()
         positions = self._progress.positions()
         offsets = self._progress.uncommitted() if given is None else _check_offsets(given)
-        refused = self._commit(offsets, session)
-        self._progress.committed(each for each, offset in offsets.items() if positions.get(each) == offset)
+        invalid = (self._refused | self._lost) & offsets.keys()
+        valid = {partition: offset for partition, offset in offsets.items() if partition not in invalid}
+        refused = sorted([*invalid, *self._commit(valid, session)])
+        done = {partition: offset for partition, offset in valid.items() if partition not in refused}
+        self._progress.committed(each for each, offset in done.items() if positions.get(each) == offset)
         self._refused.update(each for each in refused if each in positions)
         return refused
 

@@ -131,8 +131,8 @@ class BaseConsumer(ABC, Generic[Place]):
         With `offsets`, commit these instead: by partition the next offset to read.
 
         Returns the partitions that could not be committed, usually none: they belong to another member now, or a seek
-        moved the group. Their messages since the last commit are delivered again, here or to the other member. A
-        rebalance is never an error.
+        moved the group. Their messages since the last commit are delivered again, here or to the other member; until
+        then they stay uncommitted. A rebalance is never an error.
         """
         fork.check(self._generation, "this consumer")
         with self._working():
