@@ -38,6 +38,31 @@ def test_a_token_that_another_process_revoked_is_out_within_a_second(store: Stor
         here.authenticate(token)
 
 
+def test_a_producer_id_belongs_to_the_tokens_that_name_it_until_they_are_revoked(store: Store) -> None:
+    clock = SettableClock()
+    here, elsewhere = Access(store.catalog, clock), Access(store.catalog, clock)
+    _, admin = here.create("admin", [("*", list(Right))])
+    _, other = here.create("other", [("*", ["publish", "read"])])
+
+    def may(token: str) -> bool:
+        here.forget()
+        return here.authenticate(token).may(Right.PUBLISH, "orders", producer="till-7")
+
+    assert may(other)
+    version = here.version
+    first, till = elsewhere.create("till", [("orders", ["publish"])], producers=["till-7"], life_seconds=DAY_SECONDS)
+    assert may(till) and not may(other)
+    assert may(admin), "it could create a token with this name"
+    assert here.version > version, "who holds a lease is asked again"
+    second, till, _ = elsewhere.rotate("till", 0)
+    assert may(till) and not may(other)
+    clock.step(DAY_SECONDS)
+    assert not may(other), "the owner gets a new token, and its id was nobody's meanwhile"
+    for record in (first, second):
+        elsewhere.revoke(record.id)
+    assert may(other)
+
+
 @pytest.mark.parametrize("change", ["create", "revoke"])
 def test_a_change_while_the_tokens_are_read_counts_at_once(
     store: Store, change: str, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headrace.core.errors import Forbidden, InvalidInput
-from headrace.core.rights import ANYONE, Caller, Grant, Right, check_grants
+from headrace.core.rights import ANYONE, Caller, Grant, ProducerOwners, Right, check_grants, has_full_access
 
 
 def caller(*grants: tuple[str, list[str]]) -> Caller:
@@ -118,6 +118,27 @@ def test_a_grant_may_be_limited_to_some_producer_ids() -> None:
         till.require(Right.PUBLISH, "orders", producer="till-8")
 
 
+def test_a_producer_id_that_a_token_names_belongs_to_it() -> None:
+    till = check_grants([("orders*", ["publish"])], producers=["till-7", "till-7/*"])
+    clerk = check_grants([("*", ["read"])], producers=["clerk"])
+    owners = ProducerOwners([*till, *clerk])
+    everyone = check_grants([("*", ["publish", "manage"])])
+    fleet = check_grants([("*", ["publish"])], producers=["till-*"])
+    both = check_grants([("orders", ["publish"])], producers=["*", "till-7"])
+    for grants, may in ((till, True), (everyone, False), (fleet, True), (both, True), ((*everyone, *till), True)):
+        ann = Caller("ann", grants, owners=owners)
+        assert ann.may(Right.PUBLISH, "ORDERS", producer="till-7") == may
+        assert ann.may(Right.PUBLISH, "orders") and ann.may(Right.PUBLISH, "orders", producer="")
+        assert not ann.may_publish_as_anyone("orders")
+    other = Caller("ann", everyone, owners=owners)
+    assert other.may(Right.PUBLISH, "bills", producer="till-7"), "there the owner has no right itself"
+    assert other.may(Right.PUBLISH, "orders", producer="till-7/a"), "a pattern names nobody"
+    assert other.may(Right.PUBLISH, "orders", producer="clerk"), "a reader publishes nothing"
+    assert other.may(Right.MANAGE, "orders", producer="till-7")
+    with pytest.raises(Forbidden, match="by name is refused to all others"):
+        other.require(Right.PUBLISH, "orders", producer="till-7")
+
+
 def test_grants_from_before_the_limits_existed_have_none() -> None:
     old = msgspec.json.decode(b'{"pattern":"orders","rights":["publish"]}', type=Grant)
     assert old == Grant("orders", frozenset({Right.PUBLISH}), ("*",), ("*",))
@@ -176,6 +197,7 @@ def test_full_access_is_every_right_everywhere_without_limits() -> None:
         Caller("ann", check_grants(everything, groups=["billing"])),
         Caller("ann", check_grants(everything, producers=["till-7"])),
     ):
+        assert not has_full_access(limited.grants)
         with pytest.raises(Forbidden):
             limited.require_full_access()
 

@@ -53,8 +53,8 @@ class Token:
     is_known: bool = True
     text: str | None = field(default=None, compare=False)
 
-    def outcome(self, operation: str, is_on_topic: bool, group: str) -> Outcome:
-        """What the table says about it, worked out in the plainest way."""
+    def outcome(self, operation: str, is_on_topic: bool, group: str, is_owned: bool = False) -> Outcome:
+        """What the table says about it, worked out in the plainest way; the producer id may be another token's."""
         need = OPERATIONS[operation]
         if need.is_public:
             return "admitted"
@@ -70,7 +70,9 @@ class Token:
         is_mine = self.topics in ("*", "mine-*") if is_on_topic else self.topics == "*"
         is_group_mine = self.groups == ("*",) or (need.for_group and self.groups == (group,))
         needs_group = need.for_group or need.right == Right.MANAGE
-        is_producer_mine = not need.for_producer or self.producers in (("*",), (PRODUCER,))
+        is_producer_mine = not need.for_producer or self.producers in (("*",), ("till-7*",))
+        if is_owned and need.for_producer and need.right == Right.PUBLISH:
+            is_producer_mine = self.name == "admin" or self.producers == ("till-7*",)
         is_enough = is_mine and (is_group_mine or not needs_group) and is_producer_mine and need.right in self.rights
         return "admitted" if is_enough else "forbidden"
 
@@ -88,8 +90,8 @@ TOKENS: Final = [
     Token("own group", groups=(GROUP,)),
     Token("other group", groups=("audit",)),
     Token("a queue consumer", groups=(f"queue-consumer-{_CONSUMER_ID}",)),
-    Token("own producer", producers=(PRODUCER,)),
-    Token("other producer", producers=("till-8",)),
+    Token("own producer", producers=("till-7*",)),
+    Token("other producer", producers=("till-8*",)),
 ]
 
 
@@ -113,6 +115,7 @@ class Servers:
                 self._end({} if token.name == "expired" else {record.id: None})
                 if token.name == "revoked":
                     access.revoke(record.id)
+        access.create("owner", [("mine-owned-*", [Right.PUBLISH])], producers=[PRODUCER])
         # The one that lives a second is over.
         self._end({record.id: 1 for record in access.list() if record.name == "expired"})
 
@@ -349,6 +352,17 @@ def test_every_operation_asks_for_what_the_table_says(servers: Servers, call: Ca
     for token in TOKENS:
         found[token.name] = call.make(servers, token, f"mine-{next(_COUNTER)}")
         wanted[token.name] = token.outcome(call.operation, call.is_on_topic, call.group)
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "call", [call for call in CALLS if OPERATIONS[call.operation].for_producer], ids=lambda call: call.shown
+)
+def test_a_producer_id_of_another_token_is_refused_by_every_operation(servers: Servers, call: Call) -> None:
+    found, wanted = {}, {}
+    for token in TOKENS:
+        found[token.name] = call.make(servers, token, f"mine-owned-{next(_COUNTER)}")
+        wanted[token.name] = token.outcome(call.operation, call.is_on_topic, call.group, is_owned=True)
     assert found == wanted
 
 

@@ -8,6 +8,9 @@ so changes by another process take effect within that time.
 A token may expire. Rotating creates a new token of the same name and sets an expiry on the old one, so that both are
 valid for a while. The time of last use is stored about once a minute; a failure to do so is harmless.
 
+A producer id that a token names belongs to the tokens that name it, until the last of them is revoked: `core.rights`
+has the rule.
+
 A caller with a client certificate that the edge has verified, and without a token, has the grants of the newest valid
 token of the certificate's name. Nobody needs to know that token's secret.
 """
@@ -29,7 +32,7 @@ from headrace.core.errors import HeadraceError, InvalidInput, Unauthenticated
 from headrace.core.limits import MICROSECONDS
 from headrace.core.names import check_id
 from headrace.core.reports.descriptions import TokenDescription
-from headrace.core.rights import ALL, ANYONE, Caller, Grant, check_grants
+from headrace.core.rights import ALL, ANYONE, NO_OWNERS, Caller, Grant, ProducerOwners, check_grants, has_full_access
 from headrace.storage.catalog import Catalog
 from headrace.storage.tokens import TokenRecord
 
@@ -58,6 +61,8 @@ class Access:
         self._tokens: dict[str, TokenRecord] = {}
         self._looked_us = 0
         self._has_tokens = False
+        self._owners = NO_OWNERS
+        self._grants: frozenset[Grant] = frozenset()
         self._fresh_lock = threading.Lock()
         self._fresh_until = 0.0
         # How often the tokens were changed here.
@@ -109,7 +114,9 @@ class Access:
         now_us = self._clock.now_us()
         if now_us - self._stored_uses.get(record.id, 0) >= _USE_SECONDS * MICROSECONDS:
             self._uses[record.id] = now_us
-        return Caller(record.name, record.grants, record.id, record.expires_us)
+        # One who can create tokens could name any id.
+        owners = NO_OWNERS if has_full_access(record.grants) else self._owners
+        return Caller(record.name, record.grants, record.id, record.expires_us, owners)
 
     def create(
         self,
@@ -211,6 +218,10 @@ class Access:
                 changes = self._changes
                 records, now_us = self._catalog.tokens.all(), self._clock.now_us()
                 tokens = {record.id: record for record in records}
+                # Also those of expired tokens: an id must not be anyone's until its owner has a new token.
+                grants = frozenset(grant for record in records for grant in record.grants)
+                if grants != self._grants:
+                    self._grants, self._owners = grants, ProducerOwners(grants)
                 if _valid(tokens, now_us) != _valid(self._tokens, self._looked_us):
                     self.version += 1
                 self._tokens, self._looked_us = tokens, now_us

@@ -417,7 +417,10 @@ class Forbidden(AccessDenied):
     def __str__(self) -> str:
         limits = f" for group {self.group!r}" if self.group else ""
         limits += f" as producer {self.producer_id!r}" if self.producer_id else ""
-        return f"token {self.caller!r} has no right to {self.right} {self.topic!r}{limits}: use a token that has it"
+        remedy = "use a token that has it"
+        if self.producer_id:
+            remedy += "; an id that tokens are limited to by name is refused to all others"
+        return f"token {self.caller!r} has no right to {self.right} {self.topic!r}{limits}: {remedy}"
 
 
 @dataclass(eq=False)

@@ -9,6 +9,9 @@ A grant gives rights on the topics that its pattern matches. It may be limited f
 - `producers`: publishing with a producer id, or as a writer of commit keys, only for ids that match. Messages without
   a producer id may always be published.
 
+A producer id that a grant names, without a `*`, belongs to the tokens that name it (`ProducerOwners`). So the limit of
+one token protects its id from all others: a message of theirs with a higher seqno would make duplicates of the owner's.
+
 In a pattern `*` matches any characters. Topic names are case-insensitive; groups and producer ids are case-sensitive.
 Both limits default to `*`, so tokens that were created before the limits existed keep their meaning.
 """
@@ -81,19 +84,56 @@ class Grant(msgspec.Struct, frozen=True):
             return _any_matches(self.groups, unicodedata.normalize("NFC", group))
         return right != Right.MANAGE or "*" in self.groups
 
+    def names(self, producer: str) -> bool:
+        """Whether the limit of producer ids names this one, or matches it by a pattern other than `*` alone."""
+        return _any_matches([pattern for pattern in self.producers if pattern != "*"], producer)
+
+
+class ProducerOwners:
+    """The producer ids, and writers of commit keys, that tokens name: on the topics of these they belong to them.
+
+    Only grants to publish count, and only whole names: what matches a pattern such as `till-*` belongs to nobody.
+    """
+
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        self._topics: dict[str, set[str]] = {}
+        for grant in grants:
+            if Right.PUBLISH in grant.rights:
+                for producer in grant.producers:
+                    if "*" not in producer:
+                        self._topics.setdefault(producer, set()).add(grant.pattern)
+
+    def have(self, producer: str, topic_key: str) -> bool:
+        """Whether an id belongs to the tokens that name it."""
+        patterns = self._topics.get(producer)
+        return patterns is not None and any(_matcher(pattern, True).fullmatch(topic_key) for pattern in patterns)
+
+    def __bool__(self) -> bool:
+        return bool(self._topics)
+
+
+NO_OWNERS: Final = ProducerOwners()
+
 
 class Caller(msgspec.Struct, frozen=True):
-    """An authenticated caller and its grants; with id and expiry of the token, if there is one."""
+    """An authenticated caller and its grants; with id and expiry of the token, if there is one.
+
+    owners: the producer ids that it may use only if a grant names them.
+    """
 
     name: str
     grants: tuple[Grant, ...]
     token_id: str | None = None
     expires_us: int | None = None
+    owners: ProducerOwners = NO_OWNERS
 
     def may(self, right: Right, topic: str, group: str | None = None, producer: str | None = None) -> bool:
         """Whether any grant gives the right on the topic, there for a group or a producer id if one is named."""
         key = topic_key(topic)
-        return any(grant.gives(right, key, group, producer) for grant in self.grants)
+        grants = self.grants
+        if producer and right == Right.PUBLISH and self.owners.have(producer, key):
+            grants = tuple(grant for grant in grants if grant.names(producer))
+        return any(grant.gives(right, key, group, producer) for grant in grants)
 
     def may_see(self, topic: str) -> bool:
         """Whether any grant gives any right on the topic."""
@@ -112,13 +152,14 @@ class Caller(msgspec.Struct, frozen=True):
 
     def require_full_access(self) -> None:
         """Raise `Forbidden` if any right is missing: a caller who can create tokens could grant it to themselves."""
-        unlimited = [grant for grant in self.grants if "*" in grant.groups and "*" in grant.producers]
-        if not all(any(grant.gives(right, "*", None, None) for grant in unlimited) for right in Right):
+        if not has_full_access(self.grants):
             raise Forbidden(self.name, "administer", "*")
 
     def may_publish_as_anyone(self, topic: str) -> bool:
         """Whether the caller may use every producer id, so that batches need no check."""
         key = topic_key(topic)
+        if self.owners:
+            return False
         return any("*" in grant.producers and grant.gives(Right.PUBLISH, key, None, None) for grant in self.grants)
 
     def require(self, right: Right, topic: str, group: str | None = None, producer: str | None = None) -> None:
@@ -130,6 +171,12 @@ class Caller(msgspec.Struct, frozen=True):
 EVERYTHING = Grant("*", frozenset(Right))
 # The caller if no tokens are configured, which is possible on loopback only.
 ANYONE = Caller("anyone", (EVERYTHING,))
+
+
+def has_full_access(grants: Iterable[Grant]) -> bool:
+    """Whether grants give every right on all topics, for all groups and producer ids."""
+    unlimited = [grant for grant in grants if "*" in grant.groups and "*" in grant.producers]
+    return all(any(grant.gives(right, "*", None, None) for grant in unlimited) for right in Right)
 
 
 def check_grants(

@@ -17,7 +17,7 @@ A gate is thread-safe; a principal belongs to one call, `Leases` to one event lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final
 
@@ -40,17 +40,26 @@ class Lease:
     """The permission to continue one operation. `version` is the version of the tokens at the last check."""
 
     def __init__(
-        self, identify: Callable[[], Caller], version: int, operation: str, topic: str, group: str | None
+        self,
+        identify: Callable[[], Caller],
+        version: int,
+        operation: str,
+        topic: str,
+        group: str | None,
+        producers: Sequence[str | None],
     ) -> None:
         self.version = version
         self._identify = identify
         self._operation = operation
         self._topic = topic
         self._group = group
+        self._producers = producers
 
     def check(self) -> None:
         """Raise if the caller may not continue."""
-        check(self._identify(), self._operation, self._topic, self._group)
+        caller = self._identify()
+        for producer in self._producers:
+            check(caller, self._operation, self._topic, self._group, producer)
 
 
 class Principal:
@@ -96,9 +105,15 @@ class Principal:
         caller = self.caller
         return Identity(caller.name, caller.token_id, caller.expires_us, caller.grants)
 
-    def lease(self, operation: str, topic: str, group: str | None = None) -> Lease:
+    def lease(
+        self, operation: str, topic: str, group: str | None = None, producers: Sequence[str | None] = (None,)
+    ) -> Lease:
         """A permission that is checked again while the call runs."""
-        return Lease(self._identify, self._version, operation, topic, group)
+        return Lease(self._identify, self._version, operation, topic, group, producers)
+
+    def renew(self) -> None:
+        """Look who the caller is now, in a long call; the token may have ended, or a producer id another owner."""
+        self.caller = self._identify()
 
     @property
     def name(self) -> str:

@@ -165,6 +165,18 @@ def test_a_limited_producer_id_is_a_right_of_its_own(guarded: Guarded, plain_por
             assert answer.responses[0].partition_responses[0].error_code == code
 
 
+def test_a_producer_id_that_a_token_names_is_refused_to_others(guarded: Guarded, plain_port: int) -> None:
+    record, till = guarded.broker.access.create("till", [("orders", ["publish"])], producers=["kafka:11"])
+    _, other = guarded.broker.access.create("other", [("*", ["publish"])])
+    for token, producer_id, code in ((other, 11, 29), (till, 11, 0), (other, 12, 0)):
+        with logged_in(plain_port, token) as client:
+            records = built([(NOW_MS, None, b"x", [])], producer=(producer_id, 0, 0))
+            data = [{"name": "orders", "partition_data": [{"index": 0, "records": records}]}]
+            answer = client.call(0, 9, acks=-1, timeout=1000, topic_data=data)
+            assert answer.responses[0].partition_responses[0].error_code == code
+    guarded.broker.access.revoke(record.id)
+
+
 def test_members_of_a_group_are_nothing_to_those_without_a_right_to_it(guarded: Guarded, plain_port: int) -> None:
     guarded.broker.create_topic("payroll")
     _, stranger = guarded.broker.access.create("stranger", [("orders", ["publish"])])

@@ -70,11 +70,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             principal = principal_of(context, "do_put")
             command = tickets.decode_upload(descriptor.command or b"")
             operation = tickets.name_of(command)
-            for producer in tickets.producers_of(command):
+            producers = tickets.producers_of(command)
+            for producer in producers:
                 principal.require(operation, command.topic, producer=producer)
-            lease = principal.lease(operation, command.topic)
+            lease = principal.lease(operation, command.topic, producers=producers)
 
             def check(batch: pa.RecordBatch) -> None:
+                principal.renew()
                 principal.require_producers(operation, command.topic, batch)
 
             with self._limits.flight_upload(principal.name):

@@ -74,7 +74,11 @@ def create(
         list[str] | None, typer.Option(help="Only with these groups. By default all.", metavar="PATTERN")
     ] = None,
     producer: Annotated[
-        list[str] | None, typer.Option(help="Only with these producer ids. By default all.", metavar="PATTERN")
+        list[str] | None,
+        typer.Option(
+            help="Only with these producer ids. By default all. One that is named without * is refused to all others.",
+            metavar="PATTERN",
+        ),
     ] = None,
     expires: Expires = None,
     place: TokenStore,
