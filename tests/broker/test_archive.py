@@ -16,6 +16,7 @@ from headrace.core.errors import Closed, InvalidInput, StoreUnavailable
 from headrace.storage.archive import parquet
 from headrace.storage.archive.files import ArchiveFiles
 from headrace.storage.archive.tiered_log import TieredLog
+from headrace.storage.catalog import Catalog
 from headrace.storage.open import open_store
 from headrace.tables.snapshot import table_snapshot
 from tests.broker.clock import SettableClock
@@ -187,18 +188,18 @@ def test_a_sweep_asks_the_catalog_only_about_unknown_topics(place: Archived, mon
     publish(broker, b"a")
     broker.archiving.archive()
     place.clock.step(10)
-    asked: list[str] = []
+    asked: list[int] = []
 
-    def stored() -> list[Any]:
-        asked.append("catalog")
-        return []
+    def was_deleted(topic_id: int) -> bool:
+        asked.append(topic_id)
+        return True
 
-    monkeypatch.setattr(broker.topics, "stored", stored)
+    monkeypatch.setattr(Catalog, "was_deleted", lambda _, topic_id: was_deleted(topic_id))
     broker.archiving.sweep()
     assert asked == [] and read(broker) == [b"a"]
     broker.delete_topic("orders")
     broker.archiving.sweep()
-    assert asked == ["catalog"]
+    assert asked == [1]
     assert [path for path in place.directory.rglob("*") if path.is_file()] == []
 
 

@@ -144,5 +144,5 @@ def test_a_catalog_of_the_second_version_gets_what_the_archive_needs(tmp_path: P
     catalog.close()
     catalog = opened(tmp_path / "db")
     assert catalog.manifest.store_id() == store_id and len(store_id) == 32
-    assert catalog.manifest.topics() == {}
+    assert catalog.manifest.ends() == {}
     catalog.close()

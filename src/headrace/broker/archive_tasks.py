@@ -155,7 +155,7 @@ class ArchiveTasks:
             if isinstance(log, TieredLog) and log.view is not None and self._claim(record.id) is not None:
                 self._sweep(partial(self._swept, archiver, record), record.name)
         # Looked up in the catalog, not here: another server may have created the topic.
-        self._sweep(lambda: archiver.sweep_deleted(self._is_deleted, self._sweep_us()), "deleted topics")
+        self._sweep(lambda: archiver.sweep_deleted(self._topics.was_deleted, self._sweep_us()), "deleted topics")
 
     def _swept(self, archiver: Archiver, record: TopicRecord) -> int:
         return archiver.sweep(record, self._sweep_us())
@@ -170,10 +170,6 @@ class ArchiveTasks:
             self._counters.add("archive_swept", work())
         except (HeadraceError, OSError) as error:
             logger.warning("cannot delete old files of the archive (%s) now, will retry: %s", what, error)
-
-    def _is_deleted(self, topic_id: int) -> bool:
-        # The catalog is asked only about topics that are not known here, not about each of thousands.
-        return self._topics.of_id(topic_id) is None and all(each.id != topic_id for each in self._topics.stored())
 
     def _claim(self, topic_id: int) -> int | None:
         epoch = self._archives.manifest.claim(topic_id, self._holder, self._settings.lease_seconds)

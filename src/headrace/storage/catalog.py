@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Engine, and_, delete, func, insert, literal, select, tuple_, update
+from sqlalchemy import Connection, Engine, and_, delete, func, insert, literal, select, text, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from headrace.core.errors import TopicDeleted, TopicExists
@@ -135,6 +135,19 @@ class Catalog:
         query = select(all_topics).where(all_topics.c.topickey == key)
         row = self._do(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else _topic(row)
+
+    def last_topic_id(self) -> int:
+        """The highest id that a topic ever had: ids are never given again."""
+        if self.is_postgres:
+            query = "SELECT pg_sequence_last_value(pg_get_serial_sequence('all_topics', 'topicid')::regclass)"
+        else:
+            query = "SELECT seq FROM sqlite_sequence WHERE name = 'all_topics'"
+        last: int | None = self._do(lambda connection: connection.execute(text(query)).scalar())
+        return last or 0
+
+    def was_deleted(self, topic_id: int) -> bool:
+        """Whether there was a topic with this id; one that is above all ids was never in this catalog."""
+        return topic_id <= self.last_topic_id() and all(topic.id != topic_id for topic in self.topics())
 
     def add_topic(
         self,

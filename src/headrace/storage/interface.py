@@ -61,6 +61,9 @@ class TopicLog(Protocol):
 
     `delete_before` hides the messages of each partition below an offset, once the catalog has these offsets durably
     (`TopicRecord.deleted_before`, with which the log is opened again). `drop_outlived` deletes them later.
+
+    `drop_outlived` keeps what is not below `held`: by partition the lowest offset that an important group has not read,
+    or, if the topic is archived, that is not in the archive.
     """
 
     @property

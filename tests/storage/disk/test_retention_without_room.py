@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from headrace.storage.disk.files import watermark
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions
 from tests.storage.builders import NOW_US, batch_of, values, values_in
@@ -79,3 +81,16 @@ def test_other_failures_of_the_snapshot_drop_nothing(tmp_path: Path, monkeypatch
         topic.log.drop_outlived(OUTLIVED, None, LATER_US)
     monkeypatch.undo()
     assert topic.paths() == before
+
+
+def test_what_is_archived_goes_although_there_is_no_room_for_a_watermark(tmp_path: Path) -> None:
+    topic, files = filled(tmp_path)
+    archived = OUTLIVED.change(archive="on")
+    assert topic.log.drop_outlived(archived, np.array([405]), LATER_US) > 0
+    files.bytes_max = files.used
+    marked = watermark.read(files, topic.directory)
+    assert marked is not None and 400 <= marked.archived[0] <= 405
+    assert topic.log.drop_outlived(archived, np.array([415]), LATER_US) > 0
+    topic.kill()
+    marked = watermark.read(files, topic.directory)
+    assert marked is not None and 405 < marked.archived[0] <= 415

@@ -21,7 +21,7 @@ from tests.storage.disk.builders import TINY_OPTIONS, DiskTopic
 from tests.storage.disk.doctor.damaged_stores import Patient
 
 FILES = FileSystem()
-MARK = Watermark(3, 128, 7, [4, 5], [(0, 1, 3)], [(2, 5)])
+MARK = Watermark(3, 128, 7, [4, 5], [(0, 1, 3)], [(2, 5)], [2, 0])
 # A segment that is gone may have held so many rows.
 BOUND = TINY_OPTIONS.segment_bytes // 4
 

@@ -174,9 +174,12 @@ class Topics:
         skipped = {opened.record.name: opened.topic.log.offsets().skipped for opened in self.all()}
         return {name: count for name, count in skipped.items() if count}
 
-    def stored(self) -> list[TopicRecord]:
-        """All topics as the catalog has them now."""
-        return self._store.catalog.topics()
+    def was_deleted(self, topic_id: int) -> bool:
+        """Whether the topic with this id was deleted, by whichever server.
+
+        The catalog is asked only about topics that are not known here, not about each of thousands.
+        """
+        return self.of_id(topic_id) is None and self._store.catalog.was_deleted(topic_id)
 
     def records(self) -> list[TopicRecord]:
         """All topics, including those that could not be opened."""

@@ -3,12 +3,14 @@
     cut ──► spans ──► rows of the log ──► Parquet on the archive ──► row of the manifest
 
 Only the last step counts. Whatever fails before it leaves at most a file that no manifest lists: a stray, which `sweep`
-deletes. Files are listed before the manifest is read, by the only archiver of the topic, so that a file which is about
-to be listed cannot be taken for a stray. One topic is archived by one thread at a time.
+deletes once its messages are in another file. Files are listed before the manifest is read, by the only archiver of the
+topic, so that a file which is about to be listed cannot be taken for a stray. One topic is archived by one thread at a
+time.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,13 +26,17 @@ from headrace.core.archive.manifest import ArchiveFile
 from headrace.core.archive.plan import Span, choose_cut, choose_merge, spans, unarchived
 from headrace.core.errors import OffsetOutOfRange
 from headrace.core.limits import ARCHIVE_SMALL_BYTES, MICROSECONDS
+from headrace.core.text import counted
 from headrace.storage.archive.files import ArchiveFiles
 from headrace.storage.archive.log_rows import rows_of
 from headrace.storage.archive.manifest import Manifest
 from headrace.storage.archive.merge import merge
 from headrace.storage.archive.parquet import grouped, write
+from headrace.storage.archive.strays import Strays
 from headrace.storage.archive.tiered_log import TieredLog
 from headrace.storage.catalog import TopicRecord
+
+logger = logging.getLogger(__name__)
 
 # The name of a file: its place among the files of the topic, when it was begun, and something unique.
 _NAME: Final = re.compile(r"[0-9]{20}-([0-9a-f]{16})-[0-9a-f]{12}\.parquet(\.tmp)?")
@@ -103,19 +109,34 @@ class Archiver:
         return None
 
     def sweep(self, topic: TopicRecord, now_us: int) -> int:
-        """Delete strays and removed files of a topic; returns how many. The caller has its lease."""
+        """Delete redundant strays and removed files of a topic; returns how many. The caller has its lease."""
         directory = f"{self.store_id}/topic-{topic.id}"
         names = self.files.list(directory)
         listed = self.manifest.listed(topic.id)
         before_us = now_us - int(self.stray_seconds * MICROSECONDS)
         strays = [f"{directory}/{name}" for name in names if _begun_us(name) < before_us]
-        strays = [path for path in strays if path not in listed]
+        strays = self._redundant(topic, [path for path in strays if path not in listed])
         removed = [path for path, removed_us in listed.items() if removed_us is not None and removed_us < before_us]
         for path in [*strays, *(path for path in removed if path.startswith(f"{self.store_id}/"))]:
             self.files.remove(path)
         if removed:
             self.manifest.forget(topic.id, removed)
         return len(strays) + len(removed)
+
+    def _redundant(self, topic: TopicRecord, paths: Sequence[str]) -> list[str]:
+        """The strays that can be deleted without losing a message."""
+        manifest = self.manifest.load(topic.id) if paths else None
+        if manifest is None:
+            return []
+        strays = Strays(self.files, topic, manifest)
+        redundant = [path for path in paths if strays.is_redundant(path)]
+        if kept := len(paths) - len(redundant):
+            logger.warning(
+                "topic %r: %s in the archive that the manifest does not list %s messages that are not in others, and "
+                "%s kept: if the catalog is older than the archive, restore the newer one",
+                *(topic.name, counted(kept, "file"), *(("has", "is") if kept == 1 else ("have", "are"))),
+            )
+        return redundant
 
     def sweep_deleted(self, is_deleted: Callable[[int], bool], now_us: int) -> int:
         """Delete the files of topics that no longer exist; returns how many."""

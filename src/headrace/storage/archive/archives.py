@@ -23,7 +23,7 @@ class Archives:
         self.files = files
         self.cache = None if files is None else RowCache(files, cache_bytes)
         self._is_shared = is_shared
-        self._known = set(self.manifest.topics())
+        self._known = set(self.manifest.ends())
 
     @property
     def url(self) -> str | None:

@@ -2,7 +2,8 @@
 
 Every live file must exist with the size, checksum and rows that the manifest says, and the ranges of a topic must
 leave no gap and not overlap. Files that no manifest lists are leftovers of crashes, which a running server sweeps.
-Nothing is changed, except that `repair` deletes those, unless a server archives their topic.
+Nothing is changed, except that `repair` deletes those, unless a server archives their topic or they have messages that
+no other file has (`strays.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,17 @@ from headrace.core.limits import ARCHIVE_LEASE_SECONDS
 from headrace.core.reports.store_check import Finding, Kind, StoreReport
 from headrace.storage.archive.archiver import TOPIC_DIRECTORY
 from headrace.storage.archive.files import ArchiveFiles, checksum_text
-from headrace.storage.archive.manifest import TopicManifest
+from headrace.storage.archive.manifest import NO_MANIFEST, TopicManifest
 from headrace.storage.archive.parquet import ParquetFile
+from headrace.storage.archive.strays import Strays
 from headrace.storage.catalog import Catalog
 
 _READ_BYTES: Final = 4 << 20
+_REDUNDANT: Final = "a file that the manifest does not list; a running server deletes it"
+_KEPT: Final = (
+    "a file that the manifest does not list, with messages that no other file has; it is kept: they will be archived "
+    "again, or the catalog is older than the archive; then restore the newer one"
+)
 # The name of the doctor in leases.
 _HOLDER: Final = "headrace doctor"
 
@@ -30,7 +37,7 @@ _HOLDER: Final = "headrace doctor"
 def check_archive(catalog: Catalog, files: ArchiveFiles, report: StoreReport, repair: bool = False) -> None:
     """Check the archive of all topics; findings are added to the report."""
     manifest = catalog.manifest
-    store_id, known = manifest.store_id(), manifest.topics()
+    store_id, known = manifest.store_id(), manifest.ends()
     for topic in catalog.topics():
         found = manifest.load(topic.id) if topic.id in known else None
         if found is not None:
@@ -52,18 +59,22 @@ def _check_strays(catalog: Catalog, files: ArchiveFiles, directory: str, report:
     if found is None:
         return
     topic_id = int(found[1])
-    is_deleted = all(topic.id != topic_id for topic in catalog.topics())
-    if repair and not is_deleted:
+    topic = next((each for each in catalog.topics() if each.id == topic_id), None)
+    if repair and topic is not None:
         # Other stores are not shared, and a repair has the store to itself.
         holder = _HOLDER if catalog.is_postgres else None
         repair = manifest.claim(topic_id, holder, ARCHIVE_LEASE_SECONDS) is not None
     listed = manifest.listed(topic_id)
+    strays = None if topic is None else Strays(files, topic, manifest.load(topic_id) or NO_MANIFEST)
     for path in paths:
-        if path not in listed:
-            what = "a file that the manifest does not list; a running server deletes it"
-            report.findings.append(_finding(path, "leftover", what, repair))
+        if path in listed:
+            continue
+        if catalog.was_deleted(topic_id) if strays is None else strays.is_redundant(path):
+            report.findings.append(_finding(path, "leftover", _REDUNDANT, repair))
             if repair:
                 files.remove(path)
+        else:
+            report.findings.append(_finding(path, "leftover", _KEPT))
 
 
 def _misfits(manifest: TopicManifest) -> Iterator[str]:

@@ -22,7 +22,8 @@ from headrace.core.errors import InvalidInput
 from headrace.storage.disk.files.filesystem import FileSystem
 
 _RULE: Final = "it must be a directory, file:///DIRECTORY, or an object store such as s3://BUCKET/PREFIX"
-_UNFINISHED: Final = ".tmp"
+# The ending of a file that is being written.
+UNFINISHED: Final = ".tmp"
 
 
 class Sink:
@@ -95,7 +96,7 @@ class DirectoryFiles:
         """Write a file; it exists under its name once it is on the device."""
         files, target = self._files, self._directory / path
         files.make_directory(target.parent)
-        unfinished = target.with_name(target.name + _UNFINISHED)
+        unfinished = target.with_name(target.name + UNFINISHED)
         try:
             handle = files.open(unfinished)
             try:

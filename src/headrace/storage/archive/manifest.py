@@ -43,6 +43,10 @@ class TopicManifest:
     files: tuple[ArchiveFile, ...]
 
 
+# Nothing was archived.
+NO_MANIFEST: Final = TopicManifest(0, np.zeros(0, np.int64), 0, ())
+
+
 class Manifest:
     """The manifests of all topics of a store."""
 
@@ -63,10 +67,11 @@ class Manifest:
 
         return self._do(find)
 
-    def topics(self) -> dict[int, int]:
-        """The version of the manifest of each topic that has one."""
-        query = select(all_archives.c.topicid, all_archives.c.version)
-        return {row.topicid: row.version for row in self._do(lambda connection: connection.execute(query).all())}
+    def ends(self) -> dict[int, Int64s]:
+        """Of each topic that has a manifest, by partition the offset up to which it is complete."""
+        query = select(all_archives.c.topicid, all_archives.c.ends)
+        rows = self._do(lambda connection: connection.execute(query).all())
+        return {row.topicid: _ends(row.ends) for row in rows}
 
     def load(self, topic_id: int, known: TopicManifest | None = None) -> TopicManifest | None:
         """The manifest of a topic, `known` itself if that is it, or None if nothing of it was ever archived."""

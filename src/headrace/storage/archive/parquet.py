@@ -182,8 +182,11 @@ class ParquetFile:
 
     def group(self, place: int) -> pa.RecordBatch:
         """The rows of one row group, as readers get them."""
+        return self._group(place, READ_SCHEMA.names)
+
+    def _group(self, place: int, names: list[str]) -> pa.RecordBatch:
         try:
-            table = self._file.read_row_group(place, columns=READ_SCHEMA.names, use_threads=False)
+            table = self._file.read_row_group(place, columns=names, use_threads=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise Damaged(self.path, 0, f"row group {place} cannot be read: {error}") from error
         except OSError as error:
@@ -191,8 +194,15 @@ class ParquetFile:
             if any(word in str(error) for word in _DAMAGE_WORDS):
                 raise Damaged(self.path, 0, f"row group {place} cannot be read: {error}") from error
             raise
-        columns: list[Any] = [table.column(name).combine_chunks() for name in READ_SCHEMA.names]
-        return pa.RecordBatch.from_arrays(columns, schema=READ_SCHEMA)
+        columns: list[Any] = [table.column(name).combine_chunks() for name in names]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema([READ_SCHEMA.field(name) for name in names]))
+
+    def runs(self) -> Iterator[ArchiveRange]:
+        """The offsets that it has, by row group, with the times of the first and last message of each run."""
+        for place in range(len(self.bounds) - 1):
+            runs = _Runs()
+            runs.add(self._group(place, ["partition", "offset", "timestamp"]))
+            yield from runs.ranges
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         """All rows in order, some at a time."""

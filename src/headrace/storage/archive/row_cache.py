@@ -10,10 +10,13 @@ import threading
 from collections import OrderedDict
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
+from headrace.core.errors import Damaged
 from headrace.storage.archive.files import ArchiveFiles
 from headrace.storage.archive.parquet import ParquetFile
+from headrace.storage.archive.view import FoundRange
 
 _OPEN_FILES_MAX: Final = 64
 
@@ -52,6 +55,21 @@ class RowCache:
             while self._bytes > self._bytes_max and len(self._groups) > 1:
                 self._bytes -= self._groups.popitem(last=False)[1].nbytes
         return batch
+
+    def rows(self, found: FoundRange, offset: int, whole: bool = False) -> pa.RecordBatch:
+        """The rows of a range from an offset on, or all of them, as far as they are in the row group of the offset."""
+        file, row = self.file(found.file.path), found.row + offset - found.first_offset
+        if found.file.rows != file.bounds[-1]:
+            raise Damaged(found.file.path, 0, f"it has {file.bounds[-1]} rows, and {found.file.rows} in the manifest")
+        place = int(np.searchsorted(file.bounds, row, side="right")) - 1
+        first, last = int(file.bounds[place]), int(file.bounds[place + 1])
+        begin = max(first, found.row) if whole else row
+        end = min(last, found.row + found.end_offset - found.first_offset)
+        rows = self.group(found.file.path, place).slice(begin - first, end - begin)
+        expected = found.first_offset + begin - found.row
+        if rows.num_rows == 0 or rows.column("offset")[0].as_py() != expected:
+            raise Damaged(found.file.path, 0, f"row {begin} is not offset {expected}, as the manifest says")
+        return rows
 
     def _opened(self, path: str) -> tuple[ParquetFile, threading.Lock]:
         with self._lock:

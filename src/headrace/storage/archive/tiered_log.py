@@ -18,7 +18,6 @@ from typing import Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.archive.manifest import ArchiveFile
 from headrace.core.errors import Damaged, OffsetOutOfRange, StoreUnavailable
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS
@@ -288,17 +287,7 @@ class TieredLog:
         """The rows of a range from an offset on, or all of them, as far as they are in the row group of the offset."""
         if self._cache is None:
             raise StoreUnavailable(f"of topic {self._topic.name!r}", _NO_ARCHIVE)
-        file, row = self._cache.file(found.file.path), found.row + offset - found.first_offset
-        _check_rows(found.file, int(file.bounds[-1]))
-        place = int(np.searchsorted(file.bounds, row, side="right")) - 1
-        first, last = int(file.bounds[place]), int(file.bounds[place + 1])
-        begin = max(first, found.row) if whole else row
-        end = min(last, found.row + found.end_offset - found.first_offset)
-        rows = self._cache.group(found.file.path, place).slice(begin - first, end - begin)
-        expected = found.first_offset + begin - found.row
-        if rows.num_rows == 0 or rows.column("offset")[0].as_py() != expected:
-            raise Damaged(found.file.path, 0, f"row {begin} is not offset {expected}, as the manifest says")
-        return rows
+        return self._cache.rows(found, offset, whole)
 
     def _with_files(self, work: Callable[[ArchiveView | None], Result]) -> Result:
         """The result of work on the view, repeated once with a fresh one if a file was deleted meanwhile."""
@@ -310,11 +299,6 @@ class TieredLog:
             return work(self.reload())
         except FileNotFoundError as error:
             raise Damaged(str(error), 0, "the manifest lists this file, and it is missing from the archive") from error
-
-
-def _check_rows(file: ArchiveFile, rows: int) -> None:
-    if file.rows != rows:
-        raise Damaged(file.path, 0, f"it has {rows} rows, and {file.rows} in the manifest")
 
 
 def _is_same(one: Int64s | None, other: Int64s) -> bool:

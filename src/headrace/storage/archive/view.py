@@ -56,6 +56,17 @@ class ArchiveView:
         """By partition the offset up to which the archive is complete."""
         return widened(self.manifest.ends, partitions)
 
+    def start(self, partition: int) -> int:
+        """The offset below which everything has expired."""
+        low, high = self._bounds(partition)
+        ends = self.manifest.ends
+        return int(self._first[low]) if low < high else int(ends[partition]) if partition < len(ends) else 0
+
+    def has_lost(self, partition: int, first: int, end: int) -> bool:
+        """Whether the log had lost some of these offsets before they were archived."""
+        lost = self._lost[self._partition[self._lost] == partition]
+        return bool(np.any((self._first[lost] < end) & (self._end[lost] > first)))
+
     def find(self, partition: int, offset: int) -> FoundRange | None:
         """The range with this offset, or None."""
         low, high = self._bounds(partition)

@@ -13,6 +13,8 @@ If the store changed too much meanwhile (a topic was deleted or got partitions, 
 last), it starts over, a few times. Stages are not copied: they are not acknowledged.
 
 If asked for, the files of the archive that the copied manifest lists are copied last, below `archive` in the target.
+Each must have the size and the checksum of the manifest. A file that was merged or has expired since the manifest was
+copied exists for `archive.stray_seconds` longer; if it was deleted, the copy fails.
 
 The copy has the name of the target only once it is complete and on the device. If anything fails, nothing is left.
 """
@@ -27,8 +29,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from headrace.core.errors import InvalidInput, StoreUnavailable
-from headrace.storage.archive.copy import copy_archive
+from headrace.core.archive.manifest import ArchiveFile
+from headrace.core.errors import Damaged, InvalidInput, StoreUnavailable
 from headrace.storage.archive.files import ArchiveFiles, DirectoryFiles
 from headrace.storage.disk.engine import CATALOG, open_disk_catalog, store_errors
 from headrace.storage.disk.files import frame, snapshot
@@ -41,6 +43,7 @@ from headrace.storage.tables import all_topics, headrace_catalog
 ARCHIVE: Final = "archive"
 ATTEMPTS_MAX: Final = 10
 _CATALOG_SECONDS: Final = 30.0
+_READ_BYTES: Final = 4 << 20
 
 
 class BackedUp(msgspec.Struct, frozen=True):
@@ -82,8 +85,26 @@ def back_up(
 
 def _with_archive(copied: BackedUp, target: Path, archive: ArchiveFiles, files: FileSystem) -> BackedUp:
     with closing(open_disk_catalog(target)) as catalog:
-        count, size = copy_archive(catalog, archive, DirectoryFiles(target / ARCHIVE, files))
-    return msgspec.structs.replace(copied, archive_files=count, archive_bytes=size)
+        manifests = [catalog.manifest.load(topic_id) for topic_id in catalog.manifest.ends()]
+    listed = [file for manifest in manifests if manifest is not None for file in manifest.files]
+    for file in listed:
+        _copy_archived(file, archive, DirectoryFiles(target / ARCHIVE, files))
+    size = sum(file.bytes for file in listed)
+    return msgspec.structs.replace(copied, archive_files=len(listed), archive_bytes=size)
+
+
+def _copy_archived(file: ArchiveFile, source: ArchiveFiles, target: ArchiveFiles) -> None:
+    try:
+        opened = source.open(file.path)
+    except FileNotFoundError:
+        reason = "it is missing: deleted since the backup began, which another one will show, or lost"
+        raise StoreUnavailable(f"{source.url}: {file.path}", reason) from None
+    with opened, target.writing(file.path) as sink:
+        while data := opened.read(_READ_BYTES):
+            sink.write(data)
+        if (sink.bytes, sink.checksum) != (file.bytes, file.checksum):
+            found = f"it has {sink.bytes} bytes with checksum {sink.checksum}"
+            raise Damaged(file.path, 0, f"{found}, and {file.bytes} with {file.checksum} in the manifest")
 
 
 class _Backup:

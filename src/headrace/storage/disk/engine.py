@@ -21,12 +21,14 @@ import numpy as np
 from sqlalchemy import URL, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from headrace.core.errors import Damaged, StoreUnavailable, exhausted
+from headrace.core.errors import Damaged, StoreUnavailable, UnknownFormat, exhausted
 from headrace.core.reports.store_check import StoreReport
 from headrace.storage.catalog import Catalog, TopicRecord
+from headrace.storage.disk.files import watermark
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes
 from headrace.storage.disk.log import DiskLog, create_segment
+from headrace.storage.disk.opening.inspection import missing_in_manifest
 from headrace.storage.disk.opening.recovery import recover
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.stages import DiskStages
@@ -62,7 +64,8 @@ class DiskStore:
             self.catalog = Catalog(database, str(directory))
             self.stages = DiskStages(self._files, directory / "stages")
             self.signals: None = None
-            self._remove_strays(_last_topic_id(database))
+            self._check_manifests()
+            self._remove_strays()
             self._lock = lock
             undo.pop_all()
 
@@ -125,12 +128,27 @@ class DiskStore:
     def _directory(self, topic_id: int) -> Path:
         return self._topics / f"{topic_id:09d}"
 
-    def _remove_strays(self, last_topic_id: int) -> None:
+    def _check_manifests(self) -> None:
+        """Refuse a catalog that does not list what logs left to the archive: these messages would be skipped."""
+        ends = self.catalog.manifest.ends()
+        for topic in self.catalog.topics():
+            try:
+                mark = watermark.read(self._files, self._directory(topic.id))
+            except (Damaged, UnknownFormat):
+                # Opening the log reports it.
+                continue
+            missing = missing_in_manifest(mark, ends.get(topic.id, ()))
+            if missing is not None:
+                path = self._topics.parent
+                lost = f"if it is lost, `headrace doctor {path} --repair` accepts this one"
+                raise StoreUnavailable(str(path / CATALOG), f"topic {topic.name!r}: {missing}; {lost}")
+
+    def _remove_strays(self) -> None:
         """Delete the logs and stages of topics that were being created or deleted when a process died.
 
         A log with messages of a topic that the catalog never had is kept: the catalog was lost, or is an older copy.
         """
-        known = {topic.id for topic in self.catalog.topics()}
+        known, last_topic_id = {topic.id for topic in self.catalog.topics()}, self.catalog.last_topic_id()
         directories = {self._directory(topic_id).name for topic_id in known}
         for name in self._files.list_directory(self._topics):
             if name in directories or not DIRECTORY_NAME.fullmatch(name):
@@ -186,13 +204,6 @@ def check_whole_catalog(database: Engine, path: Path) -> None:
     missing = {all_topics.name, all_groups.name, all_consumers.name} - tables
     if tables and missing:
         raise StoreUnavailable(str(path), f"the catalog has no table {min(missing)}: {cure}")
-
-
-def _last_topic_id(database: Engine) -> int:
-    """The highest id that a topic ever had."""
-    with database.connect() as connection:
-        query = text("SELECT seq FROM sqlite_sequence WHERE name = :table")
-        return connection.execute(query, {"table": all_topics.name}).scalar() or 0
 
 
 def _sqlite(path: Path) -> Engine:

@@ -109,6 +109,7 @@ class DiskLog:
         self._gaps = recovered.gaps
         self._missing_numbers = recovered.missing_numbers
         self._mark = recovered.mark
+        self._archived = [] if recovered.mark is None else recovered.mark.archived
         for damaged in self.damage:
             logger.error("topic %r: %s", topic.name, damaged)
         for note in recovered.notes:
@@ -297,8 +298,11 @@ class DiskLog:
                 pieces = self._sightings.dated(self._pieces(), now_us)
             count = min(droppable(pieces, settings, held, now_us, deleted_before), len(pieces) - 1)
             dropped, kept = self._segments[:count], self._segments[count:]
-            if dropped and self._snapshot_number < kept[0].header.first_number:
-                self._write_snapshot_in_need(dropped)
+            if dropped and settings.archive == "on" and held is not None:
+                base = kept[0].header.base_offsets
+                self._archived = np.minimum(base, widened(held, len(base))[: len(base)]).tolist()
+            if dropped:
+                self._write_in_need(dropped, kept[0].header.first_number)
             for segment in dropped:
                 self._drop(segment)
         with self._mapped_lock:
@@ -314,14 +318,20 @@ class DiskLog:
             if error.errno not in _NO_ROOM or len(self._segments) == 1:
                 raise
 
-    def _write_snapshot_in_need(self, doomed: Sequence[Segment]) -> None:
-        """Write the snapshot that allows segments to be dropped, even on a full disk.
+    def _write_in_need(self, doomed: Sequence[Segment], kept_number: int) -> None:
+        """Write the snapshot and the watermark that allow segments to be dropped, even on a full disk.
 
         First deletes what is dispensable: the indexes of those segments, preallocated space, and all snapshots but the
         newest, which together are about as large as the snapshot to be written.
         """
+        if self._snapshot_number < kept_number:
+            write = self._write_snapshot
+        elif self._archived != ([] if self._mark is None else self._mark.archived):
+            write = self._write_synced_mark
+        else:
+            return
         try:
-            self._write_snapshot()
+            write()
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
@@ -330,7 +340,7 @@ class DiskLog:
                 segment.release()
                 self._files.remove(segment.index_path)
             snapshot.remove_older(self._files, self._directory, kept=1)
-            self._write_snapshot()
+            write()
 
     def _drop(self, oldest: Segment) -> None:
         """Delete the oldest segment, durably: none may remain, even after a crash, if a later one was deleted."""
@@ -508,13 +518,17 @@ class DiskLog:
         state = self._state
         ends, gaps = state.end_offsets.tolist(), watermark.as_lists(self.offsets().gaps)
         newest = self._segments[-1].header.first_number
-        mark = Watermark(newest, bytes_synced, state.next_number, ends, gaps, self._missing_numbers)
+        mark = Watermark(newest, bytes_synced, state.next_number, ends, gaps, self._missing_numbers, self._archived)
         if mark != self._mark:
             watermark.write(self._files, self._directory, mark)
             self._mark = mark
 
-    def _write_snapshot(self) -> None:
+    def _write_synced_mark(self) -> None:
+        """Write the watermark in the middle of a segment."""
         self._write_mark(self._end if self._options.durability == "sync" else self._header_bytes())
+
+    def _write_snapshot(self) -> None:
+        self._write_synced_mark()
         snapshot.write(self._files, self._directory, self._state)
         self._snapshot_number = self._state.next_number
         self._bytes_since_snapshot = 0

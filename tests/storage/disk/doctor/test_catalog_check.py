@@ -29,6 +29,8 @@ GROUP = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0
         ("INSERT INTO all_consumers VALUES (2, 'nobody', 0, 0)", "there is no such group"),
         ("INSERT INTO all_consumers VALUES (1, 'billing', 2, 0)", "the topic has 2 partitions"),
         ("INSERT INTO all_consumers VALUES (1, 'billing', 0, 'x')", "it has the wrong type"),
+        ("INSERT INTO all_archives VALUES (1, 0, '{}', 0, NULL, 0, 0)", "all_archives, topicid 1: Expected `array`"),
+        ("INSERT INTO all_archives VALUES (1, 0, 7, 0, NULL, 0, 'x')", "it has the wrong type"),
     ],
 )
 def test_rows_that_break_a_rule(tmp_path: Path, statement: str, told: str) -> None:
@@ -39,6 +41,12 @@ def test_rows_that_break_a_rule(tmp_path: Path, statement: str, told: str) -> No
     assert findings[0].file.endswith("catalog.sqlite")
     assert told in findings[0].what
     assert "hash" not in findings[0].what
+
+
+def test_a_catalog_of_before_the_archive(tmp_path: Path) -> None:
+    patient = Patient(tmp_path, commits=1)
+    patient.sql("UPDATE headrace_catalog SET version = 2", "DROP TABLE all_archives")
+    assert patient.found() == []
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

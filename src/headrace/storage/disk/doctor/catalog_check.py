@@ -25,11 +25,22 @@ from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Grant
 from headrace.core.text import counted
 from headrace.core.topics.settings import TopicSettings
-from headrace.storage.tables import VERSION, all_consumers, all_groups, all_tokens, all_topics, headrace_catalog
+from headrace.storage.tables import (
+    VERSION,
+    all_archives,
+    all_consumers,
+    all_groups,
+    all_tokens,
+    all_topics,
+    headrace_catalog,
+)
 
 Row = Mapping[str, Any]
 _TOPIC_TEXTS: Final = ("topickey", "topicname", "settings", "deleted_before")
-_TEXTS: Final = frozenset((*_TOPIC_TEXTS, "groupname", "read_from", "tokenid", "name", "grants", "secret_hash"))
+_OTHER_TEXTS: Final = ("groupname", "read_from", "tokenid", "name", "grants", "secret_hash", "ends", "holder")
+_TEXTS: Final = frozenset((*_TOPIC_TEXTS, *_OTHER_TEXTS))
+_NULLABLE: Final = ("consumers", "expires_us", "used_us", "holder")
+_ARCHIVE_VERSION: Final = 3
 
 
 @dataclass(slots=True)
@@ -37,12 +48,14 @@ class CheckedCatalog:
     """The content of the catalog: partitions by topic, the highest topic id ever, committed offsets, findings.
 
     deletions: by topic and partition the offset below which messages were deleted on request.
+    archived: by topic and partition the offset up to which the manifest of the archive is complete.
     """
 
     partitions: dict[int, int] = field(default_factory=dict)
     last_topic_id: int = 0
     offsets: list[Row] = field(default_factory=list)
     deletions: dict[tuple[int, int], int] = field(default_factory=dict)
+    archived: dict[int, list[int]] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
     def offsets_past(self, ends: Mapping[int, Int64s]) -> Iterator[str]:
@@ -74,13 +87,13 @@ def check_catalog(path: Path, is_closed: bool) -> CheckedCatalog:
             version = database.execute(f"SELECT max(version) FROM {headrace_catalog.name}").fetchone()[0]
             if version is not None and version > VERSION:
                 raise UnknownFormat(str(path), version, VERSION)
-            _check_rows(database, checked)
+            _check_rows(database, checked, version or 0)
     except sqlite3.Error as error:
         checked.complaints.append(str(error))
     return checked
 
 
-def _check_rows(database: sqlite3.Connection, checked: CheckedCatalog) -> None:
+def _check_rows(database: sqlite3.Connection, checked: CheckedCatalog, version: int) -> None:
     for row in _rows(database, all_topics, _check_topic, checked):
         checked.partitions[row["topicid"]] = row["partitions"]
         checked.deletions |= {(row["topicid"], number): offset for number, offset in enumerate(_deleted_before(row))}
@@ -95,6 +108,9 @@ def _check_rows(database: sqlite3.Connection, checked: CheckedCatalog) -> None:
             checked.offsets.append(row)
     for _ in _rows(database, all_tokens, _check_token, checked):
         pass
+    if version >= _ARCHIVE_VERSION:
+        for row in _rows(database, all_archives, _check_archive, checked):
+            checked.archived[row["topicid"]] = _ends(row)
     last = database.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", [all_topics.name]).fetchone()
     checked.last_topic_id = 0 if last is None else last[0]
 
@@ -118,7 +134,7 @@ def _check_types(row: Row) -> None:
     """SQLite accepts any value in any column."""
     for name, value in row.items():
         wanted = str if name in _TEXTS else int
-        if not isinstance(value, wanted) and not (value is None and name in ("consumers", "expires_us", "used_us")):
+        if not isinstance(value, wanted) and not (value is None and name in _NULLABLE):
             raise InvalidInput(name, repr(value)[:100], "it has the wrong type")
 
 
@@ -145,6 +161,14 @@ def _check_group(row: Row) -> None:
 
 def _check_token(row: Row) -> None:
     msgspec.json.decode(row["grants"], type=tuple[Grant, ...])
+
+
+def _check_archive(row: Row) -> None:
+    _ends(row)
+
+
+def _ends(row: Row) -> list[int]:
+    return msgspec.json.decode(row["ends"], type=list[int])
 
 
 def _name(row: Row) -> str:

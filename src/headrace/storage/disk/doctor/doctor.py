@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+import numpy as np
+
 from headrace.core.errors import StoreUnavailable
 from headrace.core.hashes.columns import Int64s
-from headrace.core.reports.store_check import Finding, Kind, StoreReport
+from headrace.core.reports.store_check import Finding, Kind, Repair, StoreReport
+from headrace.core.topics.offsets import widened
 from headrace.storage.disk.doctor.catalog_check import CheckedCatalog, check_catalog
 from headrace.storage.disk.doctor.log_check import LogCheck
 from headrace.storage.disk.engine import CATALOG, DIRECTORY_NAME, store_errors
+from headrace.storage.disk.files import watermark
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import file_names
+from headrace.storage.disk.files.watermark import Watermark
+from headrace.storage.disk.opening import inspection
 from headrace.storage.disk.opening.scan import scan
 from headrace.storage.disk.stages import FILE_NAME
 
@@ -56,6 +63,8 @@ class _Doctor:
             checked = self._check_log(topic_id, partitions)
             if checked.ends is not None:
                 ends[topic_id] = checked.ends
+            if not catalog.complaints:
+                self._check_manifest(topic_id, checked.mark, catalog.archived.get(topic_id, []))
         for complaint in catalog.offsets_past(ends):
             self._find(self._directory / CATALOG, 0, "damage", complaint)
         self._check_strays(catalog)
@@ -74,6 +83,19 @@ class _Doctor:
         check = LogCheck(self._files, directory, topic_id, partitions, self._repair, self._report)
         check.run()
         return check
+
+    def _check_manifest(self, topic_id: int, mark: Watermark | None, ends: list[int]) -> None:
+        """The manifest of the archive must list what the log left to it; a repair accepts that it does not."""
+        missing = inspection.missing_in_manifest(mark, ends)
+        if mark is None or missing is None:
+            return
+        directory = self._topics / f"{topic_id:09d}"
+        if self._repair:
+            known = widened(ends, len(mark.archived))
+            accepted = np.minimum(mark.archived, known[: len(mark.archived)]).tolist()
+            watermark.write(self._files, directory, msgspec.structs.replace(mark, archived=accepted))
+        what = f"{missing}; a repair accepts this one, and readers skip the messages between, which stay in the archive"
+        self._find(directory / watermark.NAME, 0, "damage", what, "done" if self._repair else "possible")
 
     def _check_strays(self, catalog: CheckedCatalog) -> None:
         """Logs without a topic in the catalog; those of deleted topics are removed at the next opening, no others."""
@@ -108,5 +130,5 @@ class _Doctor:
             elif topic_id not in catalog.partitions:
                 self._find(directory / name, 0, "leftover", "a stage of no topic; the next opening removes it")
 
-    def _find(self, path: Path, position: int, kind: Kind, what: str) -> None:
-        self._report.findings.append(Finding(str(path), position, kind, what))
+    def _find(self, path: Path, position: int, kind: Kind, what: str, repair: Repair = "none") -> None:
+        self._report.findings.append(Finding(str(path), position, kind, what, repair))

@@ -39,7 +39,7 @@ class _Reached:
 
 
 class LogCheck:
-    """The check of one topic's directory. `ends` is set if all of it was read without damage."""
+    """The check of one topic's directory. `ends` is set if all of it was read without damage, `mark` if it has one."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class LogCheck:
         self._reached: _Reached | None = None
         self._is_damaged = False
         self._indexes: list[Path] = []
-        self._mark: Watermark | None = None
+        self.mark: Watermark | None = None
         self.ends: Int64s | None = None
 
     def run(self) -> None:
@@ -87,16 +87,16 @@ class LogCheck:
     def _check_watermark(self) -> None:
         path = self._directory / watermark.NAME
         try:
-            self._mark = watermark.read(self._files, self._directory)
+            self.mark = watermark.read(self._files, self._directory)
         except Damaged as error:
             self._find(path, 0, "damage", error.reason, self._removed(path))
-        for gap in () if self._mark is None else self._mark.skipped:
+        for gap in () if self.mark is None else self.mark.skipped:
             what = f"offsets {gap.first} to {gap.end - 1} of partition {gap.partition} were lost, and are skipped"
             self._find(path, 0, "gap", what)
 
     def _check_newest(self, newest: Path) -> None:
         """The log must reach the watermark."""
-        mark = self._mark
+        mark = self.mark
         if mark is None or self._reached is None:
             return
         if inspection.is_missing(newest, mark):
@@ -112,10 +112,10 @@ class LogCheck:
 
     def _is_gap(self, partition: int, expected: int, first: int) -> bool:
         """Whether the offsets between are known to be lost."""
-        if self._mark is None:
+        if self.mark is None:
             return False
         nowhere = np.zeros(0, np.int64)
-        return OffsetRange(nowhere, nowhere, self._mark.skipped).readable(partition, expected) == first
+        return OffsetRange(nowhere, nowhere, self.mark.skipped).readable(partition, expected) == first
 
     # Segments
 
@@ -131,7 +131,7 @@ class LogCheck:
                 self._find(path, 0, "leftover", what, self._removed(path))
                 return
             self._find(path, 0, "damage", "the segment's header is wrong")
-        covered = inspection.complete_bytes(path, sealed, self._mark)
+        covered = inspection.complete_bytes(path, sealed, self.mark)
         if covered > len(view):
             self._find(path, len(view), "damage", inspection.shortened(covered))
         complete = min(covered, len(view)) if is_newest else len(view)
@@ -145,7 +145,7 @@ class LogCheck:
 
     def _was_never_used(self, path: Path, index: SealedIndex | None) -> bool:
         """Whether nothing in a segment without a header was acknowledged."""
-        if self._partitions is None or self._reached is None or inspection.was_used(path, index, self._mark):
+        if self._partitions is None or self._reached is None or inspection.was_used(path, index, self.mark):
             return False
         return inspection.is_empty(self._files, path, self._topic_id, self._partitions)
 
@@ -200,7 +200,7 @@ class LogCheck:
     def _missing_commits(self, path: Path, position: int, number: int) -> None:
         assert self._reached is not None
         expected = self._reached.number
-        if self._mark is not None and (expected, number) in self._mark.missing_numbers:
+        if self.mark is not None and (expected, number) in self.mark.missing_numbers:
             return
         missing = f"commits {expected} to {number - 1} are missing before it"
         self._find(path, position, "damage", missing if number > expected else f"commit {number} exists twice")

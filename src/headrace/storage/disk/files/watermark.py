@@ -1,10 +1,13 @@
-"""The watermark: a lower bound of where the log of a topic ends, and the offsets it skips.
+"""The watermark: a lower bound of where the log of a topic ends, the offsets it skips, and what it left to the archive.
 
     header | a msgpack struct
 
 It is written when a segment is started, with every snapshot, at a clean close, and when recovery finds that the log
 ends before an offset that was given. So a newest segment that is missing, emptied or truncated can be distinguished
 from a new one, and an offset that was acknowledged is never given to another message.
+
+It is also written before segments are dropped because their messages are archived. So a catalog that does not list
+these messages is recognised as older than the log.
 
 A gap is a range of offsets that were given, or may have been, and whose messages are lost. The file is replaced
 atomically and durably. If it is damaged or missing, only this information is lost.
@@ -42,6 +45,7 @@ class Watermark(msgspec.Struct, frozen=True, array_like=True):
     next_number, ends: the next commit number, and the next offset of every partition.
     gaps: as (partition, first offset, end offset), oldest first in every partition.
     missing_numbers: ranges of commit numbers that are lost, as (first, end).
+    archived: by partition the offset below which messages were dropped because the archive had them.
     """
 
     segment: int
@@ -50,6 +54,7 @@ class Watermark(msgspec.Struct, frozen=True, array_like=True):
     ends: list[int]
     gaps: list[tuple[int, int, int]] = []
     missing_numbers: list[tuple[int, int]] = []
+    archived: list[int] = []
 
     @property
     def skipped(self) -> tuple[Gap, ...]:

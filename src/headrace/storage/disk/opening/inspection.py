@@ -6,11 +6,13 @@ what it may repair. What a file is worth is decided here for both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from headrace.core.errors import Damaged
+from headrace.core.hashes.columns import Int64s
 from headrace.storage.disk.files import frame
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.index import SealedIndex
@@ -75,6 +77,20 @@ def was_used(path: Path, index: SealedIndex | None, mark: Watermark | None) -> b
 def is_missing(newest: Path, mark: Watermark | None) -> bool:
     """Whether there was a newer segment than the newest."""
     return mark is not None and mark.segment > int(newest.stem)
+
+
+def missing_in_manifest(mark: Watermark | None, ends: Sequence[int] | Int64s) -> str | None:
+    """What the log left to the archive and the manifest, which ends there by partition, does not list; or None.
+
+    A file is in the manifest before the log drops its messages: only an older catalog can lack it.
+    """
+    for partition, archived in enumerate(() if mark is None else mark.archived):
+        end = ends[partition] if partition < len(ends) else 0
+        if archived > end:
+            dropped = f"the log dropped partition {partition} up to offset {archived} after it was archived"
+            older = "the catalog is older than the log; restore the newer one"
+            return f"{dropped}, and the manifest of the archive ends at {end}: {older}"
+    return None
 
 
 def shortened(complete: int) -> str:

@@ -200,6 +200,7 @@ def _marked(recovered: Recovered) -> Watermark:
         state.end_offsets.tolist(),
         watermark.as_lists(recovered.gaps),
         recovered.missing_numbers,
+        [] if recovered.mark is None else recovered.mark.archived,
     )
 
 
