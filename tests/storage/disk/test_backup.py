@@ -270,6 +270,23 @@ def test_a_topic_is_deleted_meanwhile(tmp_path: Path) -> None:
     assert not (store.target / "topics" / other_directory.name).exists()
 
 
+def test_snapshots_are_replaced_while_they_are_copied(tmp_path: Path) -> None:
+    """Without one the copy would not know the sources of the segments that retention dropped."""
+    store = Store(tmp_path, commits=8)
+    store.drop()
+    kept = store.topic.log.offsets().start[0]
+
+    def replace_snapshots() -> None:
+        log = store.topic.log
+        assert isinstance(log, DiskLog)
+        for _ in range(2):
+            store.publish()
+            log._write_snapshot()
+
+    store.back_up(Meanwhile(state=replace_snapshots))
+    assert restored_values(store) == list(range(kept, 10))
+
+
 @pytest.mark.parametrize(("before", "commits"), [(2, 1), (2, 4), (3, 1), (3, 4)])
 def test_a_topic_grows_meanwhile(tmp_path: Path, before: int, commits: int) -> None:
     """In the newest segment, in the one that was the newest, or in segments that are new altogether."""

@@ -164,8 +164,9 @@ class _Backup:
         """Copy the snapshots of a topic, then the rest of its log; returns whether all of it fits together."""
         name = f"{topic_id:09d}"
         source, target = self._source / "topics" / name, self._target / "topics" / name
-        for state in snapshot.names(self._files, source):
-            self._copy_file(source / state, target / state)
+        if not all(self._copy_file(source / state, target / state) for state in snapshot.names(self._files, source)):
+            # Newer ones replaced it, and the segments before them may be dropped.
+            return False
         listed = file_names(self._files.list_directory(source), "log")
         if not listed or not self._continues(target, listed):
             return False
