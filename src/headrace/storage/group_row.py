@@ -3,7 +3,7 @@
     rows locked: all_topics (shared, if the group may move back), all_groups with all_members, then all_consumers
 
 The topic's row is locked first: retention holds it while it checks what important groups have not read. A group that
-does not exist has no row to lock; an advisory lock on its name replaces it. Offsets are written in the order of their
+does not exist has no row to lock; a lock for its name replaces it. Offsets are written in the order of their
 partitions, because two commits of one group may run concurrently. Not thread-safe; valid until its transaction ends.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.groups.member import Member
-from headrace.storage.tables import all_consumers, all_groups, all_members, all_topics
+from headrace.storage.tables import all_consumers, all_groups, all_members, all_topics, name_lock, take_lock
 
 # What a change does to its group: commits offsets, concurrently with others; changes it; or may also move it back.
 Reach = Literal["offsets", "group", "back"]
@@ -79,7 +79,7 @@ class GroupRow:
             self._lock_topic(topic_id)
         self.group = self._locked(is_shared=reach == "offsets")
         if self.group is None:
-            connection.execute(select(func.pg_advisory_xact_lock(topic_id, func.hashtext(name))))
+            connection.exec_driver_sql(take_lock(name_lock(topic_id, name)))
             self.group = self._locked(is_shared=reach == "offsets")
             self._check_topic(topic_id)
 

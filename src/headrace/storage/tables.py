@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any, Final
+from zlib import crc32
 
 from sqlalchemy import (
     BigInteger,
@@ -204,6 +205,12 @@ all_archive_files = Table(
     PrimaryKeyConstraint("topicid", "path"),
 )
 
+# Locks of a shared store: the rows of a table, since anyone who may connect can hold the advisory locks of a database.
+# One is for commits that are store-wide, the others for groups that do not exist yet, by their names.
+LOCKS: Final = "headrace_locks"
+LOCKS_MAX: Final = 64
+STORE_WIDE_LOCK: Final = 0
+
 # Columns that tables of an earlier version lack; each may be null or has a default.
 ADDED_COLUMNS: Final = (
     all_topics.c.deleted_before,
@@ -212,6 +219,16 @@ ADDED_COLUMNS: Final = (
     all_tokens.c.used_us,
     headrace_catalog.c.storeid,
 )
+
+
+def take_lock(number: int) -> str:
+    """The statement that takes a lock of a shared store until the end of the transaction."""
+    return f"SELECT lock FROM {LOCKS} WHERE lock = {number} FOR UPDATE"
+
+
+def name_lock(topic_id: int, name: str) -> int:
+    """The lock for a name in a topic; other names may have the same."""
+    return STORE_WIDE_LOCK + 1 + crc32(f"{topic_id} {name}".encode()) % (LOCKS_MAX - 1)
 
 
 def create_tables(connection: Connection, store: str) -> None:

@@ -344,9 +344,7 @@ class TestOpening:
 
     def test_the_catalog_alone_waits_for_nobody_who_makes_tables(self, site: Site) -> None:
         store = site.open()
-        name = store._connections.options.schema
-        # Any role may take this lock.
-        with store._connections.connect() as holder, making_tables(holder, name):
+        with store._connections.connect() as holder, making_tables(holder, site.url):
             catalog = open_catalog(site.url)
             catalog.tokens.add(TokenRecord("a", "ann", "hash", (), 1))
             catalog.close()

@@ -99,15 +99,18 @@ def _open_catalog(connections: ConnectionPool) -> Catalog:
     database = _engine(connections)
     with ExitStack() as undo:
         undo.callback(database.dispose)
-        name = connections.options.schema
-        with _first_connection(connections) as connection, schema.making_tables(connection, name):
-            schema.check_version(connection, connections.address.name)
-            schema.make_schema(connection, name)
-            address, options = connections.address, connections.options
-            reason = partial(reason_of, address=address)
-            catalog = Catalog(database, address.name, options.retry_seconds, reason)
-            schema.make_tables(connection)
-            _warn_of_risks(connection, connections.address.name)
+        address, options = connections.address, connections.options
+        with _first_connection(connections) as connection:
+            schema.check_version(connection, address.name)
+            schema.make_schema(connection, options.schema)
+            schema.make_locks(connection)
+            with schema.making_tables(connection, address.name):
+                # Another server may have upgraded them meanwhile.
+                schema.check_version(connection, address.name)
+                reason = partial(reason_of, address=address)
+                catalog = Catalog(database, address.name, options.retry_seconds, reason)
+                schema.make_tables(connection)
+            _warn_of_risks(connection, address.name)
         undo.pop_all()
     return catalog
 

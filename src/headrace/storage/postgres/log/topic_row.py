@@ -20,8 +20,8 @@ from headrace.core.topics.offsets import widened
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.postgres.pool import Connection
-from headrace.storage.postgres.sql.schema import STORE_WIDE_SPACE
 from headrace.storage.ranges import OffsetRange, offsets_past
+from headrace.storage.tables import STORE_WIDE_LOCK, take_lock
 
 _SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
 _OFFSETS: Final = msgspec.json.Decoder(list[int])
@@ -35,7 +35,6 @@ _COLUMNS: Final = (
 _LOOK: Final = f"SELECT {_COLUMNS} FROM all_topics WHERE topicid = %s"
 _LOCK: Final = f"{_LOOK} FOR NO KEY UPDATE"
 _BEGIN: Final = f"SELECT {_COLUMNS}, pg_current_xact_id()::text FROM all_topics WHERE topicid = %d FOR NO KEY UPDATE"
-_LOCK_STORE: Final = f"SELECT pg_advisory_xact_lock({STORE_WIDE_SPACE}, hashtext(current_schema()))"
 _CUT: Final = """
 UPDATE all_topics SET first_segment = %s, segment = %s, starts = %s::bigint[], byte_starts = %s::bigint[]
 WHERE topicid = %s"""
@@ -88,7 +87,7 @@ def lock(connection: Connection, topic: TopicRecord) -> TopicRow:
 
 def begin(connection: Connection, topic: TopicRecord, store_wide: bool) -> tuple[TopicRow, str]:
     """Begin a transaction and lock the row, in one message; returns the row and the number of the transaction."""
-    steps = ["BEGIN", _LOCK_STORE] if store_wide else ["BEGIN"]
+    steps = ["BEGIN", take_lock(STORE_WIDE_LOCK)] if store_wide else ["BEGIN"]
     cursor = connection.execute("; ".join([*steps, _BEGIN % topic.id]))
     while cursor.nextset():
         pass

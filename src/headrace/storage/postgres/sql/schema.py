@@ -9,23 +9,26 @@
     topic_payloads        the hashes of recently written payloads, a row per commit
     topic_stages          rows that wait to be published together
     headrace_grants       which database role may publish to which topics by `headrace_publish`
+    headrace_locks        rows that servers lock, see `storage.tables`; the table itself is locked to create the others
 
 Inheritance instead of declarative partitions: attaching and dropping a child does not conflict with publishers or
 readers of the parent. Topic names are not used as table names: identifiers are truncated at 63 bytes. Text is stored as
-bytes, because text cannot hold NUL. Several servers may start at once: creating tables takes an advisory lock.
+bytes, because text cannot hold NUL. Several servers may start at once: they create tables one after another. Advisory
+locks are not used: a role that may do nothing but connect could hold them for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
-from psycopg import sql
+from psycopg import errors, sql
 
-from headrace.core.errors import UnknownFormat
+from headrace.core.errors import StoreUnavailable, UnknownFormat
 from headrace.storage.postgres.pool import Connection
 from headrace.storage.postgres.sql.functions import FUNCTIONS
+from headrace.storage.tables import LOCKS, LOCKS_MAX
 
 # 2: publishing in SQL runs with the rights of the owner and asks for a grant. 3: sources have digests. 4: values may be
 # null. 5: the archive. 6: views do not show messages that were deleted on request.
@@ -34,9 +37,17 @@ VERSION: Final = 6
 _NULL_VALUES_VERSION: Final = 4
 _DELETION_VERSION: Final = 6
 
-# Two numbers, so that other advisory locks do not conflict; the second is the hash of the schema.
-LOCK_SPACE: Final = 0x48454144
-STORE_WIDE_SPACE: Final = 0x48454145
+_LOCKS: Final = f"""
+CREATE TABLE {LOCKS} (lock integer PRIMARY KEY);
+INSERT INTO {LOCKS} SELECT * FROM generate_series(0, {LOCKS_MAX - 1});
+REVOKE ALL ON {LOCKS} FROM PUBLIC"""
+# It excludes itself, and none of those who lock rows.
+_LOCK_START: Final = f"LOCK TABLE {LOCKS} IN SHARE UPDATE EXCLUSIVE MODE"
+_START_LOCK_HOLDERS: Final = f"""
+SELECT pid, coalesce(usename, '?'), coalesce(application_name, ''), coalesce(host(client_addr), 'local')
+FROM pg_locks LEFT JOIN pg_stat_activity USING (pid)
+WHERE relation = '{LOCKS}'::regclass AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND granted AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')"""
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS headrace_postgres (version integer NOT NULL);
@@ -177,22 +188,44 @@ def make_schema(connection: Connection, schema: str) -> None:
     """Create the schema if it does not exist: creating it needs a right that using it does not."""
     found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]).fetchone()
     if found is None:
-        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+        _create(connection, sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+
+
+def make_locks(connection: Connection) -> None:
+    """Create the table of the locks if it does not exist."""
+    if connection.execute(f"SELECT to_regclass('{LOCKS}')").fetchone() == (None,):
+        _create(connection, sql.SQL(_LOCKS))
+
+
+def _create(connection: Connection, statements: sql.SQL | sql.Composed) -> None:
+    """Create what another server may be creating too: then this waits for it to be there."""
+    with suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema), connection.transaction():
+        connection.execute(statements)
 
 
 @contextmanager
-def making_tables(connection: Connection, schema: str) -> Iterator[None]:
-    """Exclude other servers from creating tables in this schema, which may not exist yet.
-
-    `connection` commits each statement.
-    """
-    # Many may start at once: only the statement timeout bounds the wait.
-    connection.execute("SET lock_timeout = 0")
-    connection.execute("SELECT pg_advisory_lock(%s::integer, hashtext(%s))", [LOCK_SPACE, schema])
-    try:
+def making_tables(connection: Connection, store: str) -> Iterator[None]:
+    """Exclude other servers from creating tables in this schema; all that `connection` does here is one transaction."""
+    with connection.transaction():
+        # Many may start at once: only the statement timeout bounds the wait.
+        connection.execute("SET LOCAL lock_timeout = 0")
+        try:
+            with connection.transaction():
+                connection.execute(_LOCK_START)
+        except errors.QueryCanceled as error:
+            raise StoreUnavailable(store, _start_lock_held(connection)) from error
         yield
-    finally:
-        connection.execute("SELECT pg_advisory_unlock(%s::integer, hashtext(%s))", [LOCK_SPACE, schema])
+
+
+def _start_lock_held(connection: Connection) -> str:
+    """Who keeps servers from starting, and what to do."""
+    held = "a lock that a server needs while it starts was not free for statement_timeout_seconds (in the URL)"
+    holders = connection.execute(_START_LOCK_HOLDERS).fetchall()
+    if not holders:
+        return f"{held}; it is free now: start again"
+    named = ", ".join(f"process {pid} of role {role} ({name} from {host})" for pid, role, name, host in holders)
+    cure = f"wait if that is a server that starts, else end the session: SELECT pg_terminate_backend({holders[0][0]})"
+    return f"{held}: {named} holds {LOCKS}; {cure}"
 
 
 def check_version(connection: Connection, store: str) -> None:
