@@ -32,13 +32,13 @@ from headrace.broker.checks import (
     check_staged,
     check_text,
 )
-from headrace.broker.clock import Clock, SystemClock
+from headrace.broker.clock import Clock, DatabaseClock, SystemClock
 from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
 from headrace.broker.describe import archive_of, describe_group, describe_topic
 from headrace.broker.groups.outside_members import OutsideMembers
-from headrace.broker.maintenance import Maintenance
+from headrace.broker.maintenance import Maintenance, Task
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
 from headrace.broker.publish.admissions import Admissions
@@ -59,6 +59,7 @@ from headrace.core.errors import CommitConflict, HeadraceError, IdNotFound, Inva
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
 from headrace.core.limits import (
+    CLOCK_COMPARE_SECONDS,
     FETCH_BYTES_DEFAULT,
     FETCH_BYTES_MAX,
     FETCH_MESSAGES_DEFAULT,
@@ -116,6 +117,10 @@ class Broker:
         self.counters = Counters()
         self._store = store
         self._clock = clock or SystemClock()
+        comparisons: dict[Task, float] = {}
+        if clock is None and store.signals is not None:
+            self._clock = shared = DatabaseClock(self._clock, store.catalog.database_us)
+            comparisons[shared.compare] = CLOCK_COMPARE_SECONDS
         self.started_us = self._clock.now_us()
         self._topics = Topics(store, self.settings, self._clock, self.counters, topic_defaults, archive)
         self.access = Access(store.catalog, self._clock)
@@ -128,7 +133,7 @@ class Broker:
         self._checks = StoreChecks(store, self._clock)
         # What `describe_settings` tells: a server has more settings than its broker, and replaces it.
         self.described_settings = list(describe_settings(self.settings, prefix="broker."))
-        self.maintenance = Maintenance(chores.tasks() | {self.servers.beat: SERVER_HEARTBEAT_SECONDS})
+        self.maintenance = Maintenance(chores.tasks() | {self.servers.beat: SERVER_HEARTBEAT_SECONDS} | comparisons)
         holder = self.servers.id if self.servers.is_shared else None
         self.archiving = ArchiveTasks(
             self._topics.archives, self._topics, archive or ArchiveSettings(), self._clock, self.counters, holder

@@ -62,13 +62,14 @@ class MaintenanceTasks:
         }
 
     def watch_clock(self) -> None:
-        """Log a jump of the system clock: it dates messages, and decides what retention deletes."""
+        """Log a jump of the clock that dates messages, and decides what retention deletes."""
         seconds = self._clock_watch.jump_seconds()
         if seconds:
             direction = "ahead" if seconds > 0 else "back"
             logger.warning(
-                "the system clock jumped %.1f seconds %s. Message times never go back: until the clock has caught up, "
+                "the %s clock jumped %.1f seconds %s. Message times never go back: until the clock has caught up, "
                 "messages get the time of the last one written. Sessions of members are not affected",
+                "system" if self._store.signals is None else "database's",
                 abs(seconds),
                 direction,
             )

@@ -103,6 +103,10 @@ CLOCK_JUMP_SECONDS = 2.0
 
 # The heartbeat of servers of a shared store, and the time without one after which a server is no longer listed.
 SERVER_HEARTBEAT_SECONDS = 5.0
+# How often a server compares its clock with that of the database that servers share, and how long that may take: the
+# error is at most half of it.
+CLOCK_COMPARE_SECONDS = 5.0
+CLOCK_COMPARE_SECONDS_MAX = 1.0
 SERVER_EXPIRY_SECONDS = 30.0
 
 # How many pipelines a topic remembers, for how long, and after which silence a running one counts as lost.
