@@ -62,7 +62,7 @@ def test_a_payload_is_a_duplicate_through_a_server_whose_clock_is_wrong(opened: 
 def test_messages_are_dated_and_kept_by_one_clock(opened: Open, seconds: int) -> None:
     right, wrong = opened(0), opened(seconds)
     right.create_topic("orders", retention_seconds=600)
-    for broker in (wrong, right):
+    for broker in (right, wrong):
         broker.publish("orders", batch(b"a"))
         for each in (right, wrong):
             each.maintenance.run_all()
