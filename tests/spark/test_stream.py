@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client import Client
 from headrace.spark import messages_behind, messages_read
@@ -56,8 +57,23 @@ def test_what_comes_goes_on_exactly_once_over_restarts(
     assert sorted(values_of(client, copied), key=int) == numbers(0, 300)
 
 
+def start_named(spark: SparkSession, frame: DataFrame, root: Path, **options: str) -> PatientQuery:
+    """Start a query with a name, whose checkpoint is where the session keeps them."""
+    writing = frame.select("value").writeStream.queryName("copying").format("headrace").options(**options)
+
+    def begin() -> StreamingQuery:
+        spark.conf.set("spark.sql.streaming.checkpointLocation", str(root))
+        try:
+            return writing.trigger(availableNow=True).start()
+        finally:
+            spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+    return PatientQuery(begin)
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["given checkpoint", "default checkpoint"])
 def test_a_copied_checkpoint_loses_no_batch_in_silence(
-    spark: SparkSession, client: Client, url: str, topic: str, tmp_path: Path
+    spark: SparkSession, client: Client, url: str, topic: str, tmp_path: Path, is_named: bool
 ) -> None:
     copied = f"{topic}-copied"
     client.create_topic(topic)
@@ -66,7 +82,10 @@ def test_a_copied_checkpoint_loses_no_batch_in_silence(
     for place, checkpoint in enumerate([*checkpoints[:1], *checkpoints]):
         publish(client, topic, numbers(place * 10, place * 10 + 10))
         frame = read_stream(spark, url, topic, startingOffsets="earliest")
-        query = start(frame, url, copied, checkpoint, now=True, sinkId=f"{topic}-sink")
+        if is_named:
+            query = start_named(spark, frame, checkpoint, url=url, topic=copied, sinkId=f"{topic}-sink")
+        else:
+            query = start(frame, url, copied, checkpoint, now=True, sinkId=f"{topic}-sink")
         if checkpoint == checkpoints[1]:
             with pytest.raises(StreamingQueryException, match="another batch 1 to topic"):
                 query.finish(PATIENCE_SECONDS)

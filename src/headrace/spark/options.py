@@ -61,9 +61,11 @@ _WRITE: Final = (*_CONNECTION, "topic", "batchId", "createTopic", "delivery", "p
 # Options that Spark itself adds: to those of a sink, and to those of a table in its catalog, which it also repeats with
 # a prefix.
 _CHECKPOINT: Final = "checkpointlocation"
+_QUERY_NAME: Final = "queryname"
 _OF_SPARK: Final = frozenset(
     {
         _CHECKPOINT,
+        _QUERY_NAME,
         "collation",
         "comment",
         "external",
@@ -119,6 +121,7 @@ class WriteOptions:
     sink_id, batch_id: identify a write, so that a repeated one publishes nothing.
     partitions, topic_settings: of a topic that is created, if createTopic is set.
     checkpoint: where Spark keeps the offsets of a stream, if it was given as an option.
+    query_name: the name of a stream, which is that of its checkpoint in the session's default location.
     """
 
     connection: Connection
@@ -130,6 +133,7 @@ class WriteOptions:
     partitions: int | None
     topic_settings: Mapping[str, Any]
     checkpoint: str | None
+    query_name: str | None
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -201,7 +205,8 @@ def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
         create_topic=create_topic,
         partitions=partitions,
         topic_settings=settings,
-        checkpoint=next((value for name, value in given.items() if name.lower() == _CHECKPOINT), None),
+        checkpoint=_of_spark(given, _CHECKPOINT),
+        query_name=_of_spark(given, _QUERY_NAME),
     )
 
 
@@ -272,6 +277,11 @@ def default_start(options: ReadOptions, is_stream: bool) -> Position | PerTopic:
 
 def _is_of_spark(name: str) -> bool:
     return name in _OF_SPARK or name.startswith(_OF_TABLES)
+
+
+def _of_spark(given: Mapping[str, str], named: str) -> str | None:
+    """The value of an option that Spark adds."""
+    return next((value for name, value in given.items() if name.lower() == named), None)
 
 
 def table_options(given: Mapping[str, str]) -> dict[str, str]:

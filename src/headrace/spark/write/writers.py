@@ -39,6 +39,7 @@ from headrace.spark.write.staging import StagedPiece, drop, make_topic, publish_
 logger = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
+_DEFAULT_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 _NOBODY: Final = "spark"
 
 # Topics that this process found or created; a worker of Spark plans many micro-batches.
@@ -47,10 +48,11 @@ _found: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """The stages of one task, and the id of its query."""
+    """The stages of one task, and what it knows of its query: the id, and where checkpoints are by default."""
 
     pieces: tuple[StagedPiece, ...]
     query_id: str | None = None
+    default_checkpoints: str | None = None
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -65,11 +67,11 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task: put the rows of it aside."""
-        return Written(_write(self._options, iterator), _running_query())
+        return _write(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks put aside."""
-        batch = batch_id(self._number, None, _query_id(messages))
+        batch = batch_id(self._number, None, _of_query(messages, "query_id"))
         _publish(self._options, _pieces(messages), self._writer, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -86,23 +88,29 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task: put the rows of it aside."""
-        return Written(_write(self._options, iterator), _running_query())
+        return _write(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish what the tasks put aside, unless this micro-batch was published before."""
         pieces = _pieces(messages)
         if not pieces:
             return
-        query_id = _query_id(messages)
+        query_id = _of_query(messages, "query_id")
         writer = self._options.sink_id or query_id
         if writer is None:
             rule = "Spark did not report the id of the query: set the option sinkId"
             raise InvalidInput("sinkId", "not given", rule)
-        _publish(self._options, pieces, writer, batch_id(batchId, self._options.checkpoint, query_id))
+        _publish(self._options, pieces, writer, batch_id(batchId, self._checkpoint(messages), query_id))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the tasks put aside."""
         drop(self._options.connection, _pieces(messages))
+
+    def _checkpoint(self, messages: Sequence[WriterCommitMessage | None]) -> str | None:
+        """The checkpoint of the query; unknown if Spark named its directory by chance."""
+        location, name = _of_query(messages, "default_checkpoints"), self._options.query_name
+        default = None if location is None or name is None else f"{location}/{name}"
+        return self._options.checkpoint or default
 
 
 def _find_topic(options: WriteOptions) -> None:
@@ -124,25 +132,27 @@ def _find_topic(options: WriteOptions) -> None:
     _found.add((options.connection.url, topic_key(topic)))
 
 
-def _write(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> tuple[StagedPiece, ...]:
+def _write(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Written:
+    """In a task: stage rows, also for a streaming query that writes in foreachBatch."""
+    pieces: tuple[StagedPiece, ...] = ()
     if options.delivery == "exactly-once":
-        return stage_rows(options, batches)
-    publish_rows(options, batches)
-    return ()
+        pieces = stage_rows(options, batches)
+    else:
+        publish_rows(options, batches)
+    context = TaskContext.get()
+    if context is None:
+        return Written(pieces)
+    return Written(pieces, context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_DEFAULT_CHECKPOINTS))
 
 
 def _pieces(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPiece]:
     return [piece for message in messages if isinstance(message, Written) for piece in message.pieces]
 
 
-def _running_query() -> str | None:
-    """In a task: the id of the streaming query that it is part of, also of one that writes in foreachBatch."""
-    context = TaskContext.get()
-    return None if context is None else context.getLocalProperty(_QUERY_ID)
-
-
-def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str | None:
-    return next((message.query_id for message in messages if isinstance(message, Written) and message.query_id), None)
+def _of_query(messages: Sequence[WriterCommitMessage | None], field: str) -> str | None:
+    """What the tasks know of their query."""
+    known = (getattr(message, field) for message in messages if isinstance(message, Written))
+    return next((value for value in known if value), None)
 
 
 def _publish(options: WriteOptions, pieces: Sequence[StagedPiece], writer: str, batch: BatchId) -> None:
