@@ -53,6 +53,7 @@ IGNORED_FIELDS = {
         "describe_settings",
         "check_store",
         "last_store_check",
+        "last_commits",
     )
 }
 

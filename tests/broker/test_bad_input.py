@@ -101,6 +101,10 @@ PUBLISHING: list[tuple[str, Call]] = [
     ("producer_id", lambda broker: broker.last_seqno("orders", 7)),  # type: ignore[arg-type]
     ("message_group_id", lambda broker: broker.last_seqno("orders", "p", None)),  # type: ignore[arg-type]
     ("writer", lambda broker: broker.last_commit("orders", "")),
+    ("writer", lambda broker: broker.last_commits(["orders"], "")),
+    ("topics", lambda broker: broker.last_commits("orders", "w")),
+    ("topic name", lambda broker: broker.last_commits(["orders", ""], "w")),
+    ("number of topics", lambda broker: broker.last_commits(["orders"] * 257, "w")),
     ("stage", lambda broker: broker.stage("orders", batch(b"a"), "")),
     ("stage", lambda broker: broker.stage("orders", batch(b"a"), 7)),  # type: ignore[arg-type]
     ("stage", lambda broker: broker.stage("orders", batch(b"a"), "s\n")),

@@ -132,6 +132,21 @@ def test_a_commit_that_is_retried_after_its_stages_were_deleted_is_a_duplicate(b
         broker.publish_staged("orders", staged, CommitKey("query", 5))
 
 
+def test_the_last_commits_of_a_writer_in_many_topics(site: Site) -> None:
+    broker = site.open()
+    keys = {"orders": CommitKey("query", 4, 1), "payments": CommitKey("query", 3)}
+    for topic in ("orders", "payments", "refunds"):
+        broker.create_topic(topic)
+        broker.publish(topic, batch(b"a"), CommitKey("another", 7))
+    for topic, key in keys.items():
+        broker.publish_staged(topic, [broker.stage(topic, batch(b"b"))], key)
+    asked = ["Orders", "payments", "refunds", "missing"]
+    assert broker.last_commits(asked, "query") == {"Orders": keys["orders"], "payments": keys["payments"]}
+    reopened = site.reopen(broker) if site.engine.is_durable else broker
+    assert reopened.last_commits(["orders"], "query") == {"orders": keys["orders"]}
+    assert reopened.last_commits([], "query") == {}
+
+
 def test_a_known_number_with_another_fingerprint_is_refused(site: Site) -> None:
     broker = site.open()
     broker.create_topic("orders")

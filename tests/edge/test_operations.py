@@ -23,6 +23,7 @@ from pyarrow import flight
 from headrace.broker import Broker
 from headrace.client import connect
 from headrace.core.errors import StageNotFound
+from headrace.core.publish.state import CommitKey
 from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.rights import Right
 from headrace.edge.operations import OPERATIONS
@@ -276,6 +277,7 @@ _FIELDS: Final[dict[str, Any]] = {
     "partition": 0,
     "time_us": 0,
     "stages": [],
+    "topics": [],
     "pipeline": "land",
     "report": PipelineReport(run_id="1", state="running", started_us=0),
     "before_us": 0,
@@ -482,6 +484,23 @@ def test_a_setting_that_is_none_is_the_callers_mistake(servers: Servers, name: s
     admin = next(token for token in TOKENS if token.outcome("create_topic", True, GROUP) == "admitted")
     with pytest.raises(flight.FlightError, match="known settings are"):
         list(servers.caller.do_action(flight.Action("create_topic", body), servers.options(admin)))
+
+
+def test_last_commits_are_told_only_to_writers_that_may_publish(servers: Servers) -> None:
+    broker = servers.site.broker
+    for topic in ("mine-known", "other-known"):
+        broker.create_topic(topic)
+        broker.publish(topic, _ONE, CommitKey(PRODUCER, 7, 1))
+    url, told = f"headrace://127.0.0.1:{servers.flight.port}", {}
+    for token in TOKENS[4:]:
+        with connect(url, servers.texts[token.name]) as client:
+            told[token.name] = set(client.last_commits(["mine-known", "other-known"], PRODUCER))
+    everywhere = [token for token in TOKENS[4:] if token.outcome("last_commit", False, GROUP) == "admitted"]
+    here = [token for token in TOKENS[4:] if token.outcome("last_commit", True, GROUP) == "admitted"]
+    wanted: dict[str, set[str]] = {token.name: set() for token in TOKENS[4:]}
+    wanted |= {token.name: {"mine-known"} for token in here}
+    wanted |= {token.name: {"mine-known", "other-known"} for token in everywhere}
+    assert told == wanted | {"other topic": {"other-known"}}
 
 
 def test_a_stage_belongs_to_the_token_that_wrote_it(servers: Servers) -> None:

@@ -76,6 +76,7 @@ class AsyncClient(ThreadBridge[Client]):
     publish_staged = awaited(Client.publish_staged)
     drop_stages = awaited(Client.drop_stages)
     last_commit = awaited(Client.last_commit)
+    last_commits = awaited(Client.last_commits)
     producer = opening(Client.producer, AsyncProducer)
 
     def consumer(

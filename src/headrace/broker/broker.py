@@ -31,6 +31,7 @@ from headrace.broker.checks import (
     check_stage_names,
     check_staged,
     check_text,
+    check_topics,
 )
 from headrace.broker.clock import Clock, DatabaseClock, SystemClock
 from headrace.broker.cluster.notifications import Notifications
@@ -41,6 +42,7 @@ from headrace.broker.groups.outside_members import OutsideMembers
 from headrace.broker.maintenance import Maintenance, Task
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
+from headrace.broker.publish import stages as stages_of
 from headrace.broker.publish.admissions import Admissions
 from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.broker.publish.producers import open_producer
@@ -51,11 +53,10 @@ from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.broker.store_checks import StoreChecks
 from headrace.broker.topics.registry import OpenTopic, Topics
-from headrace.broker.topics.topic import Topic
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.deprecation import warn_renamed
-from headrace.core.errors import CommitConflict, HeadraceError, IdNotFound, InvalidInput, MessagesHeld, StageNotFound
+from headrace.core.errors import HeadraceError, IdNotFound, InvalidInput, MessagesHeld, TopicDeleted, TopicNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
 from headrace.core.limits import (
@@ -76,9 +77,9 @@ from headrace.core.limits import (
     SUBSCRIPTION_MESSAGES,
     TIME_US_MAX,
 )
-from headrace.core.messages import NO_MESSAGES, accept
+from headrace.core.messages import accept
 from headrace.core.names import check_group_name, check_id
-from headrace.core.publish.receipts import DUPLICATE_COMMIT, Receipts, all_duplicates
+from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import (
     CommitOutcome,
@@ -446,6 +447,14 @@ class Broker:
         name = check_id("writer", writer)
         return self._topics.find(topic).topic.between_commits(lambda state: state.writers.get(name))
 
+    def last_commits(self, topics: Sequence[str], writer: str) -> dict[str, CommitKey]:
+        """The last commit of a writer in each of some topics; those that do not exist, or have none, are left out."""
+        name, keys = check_id("writer", writer), {}
+        for topic in check_topics(topics):
+            with suppress(TopicNotFound, TopicDeleted):
+                keys[topic] = self._topics.find(topic).topic.between_commits(lambda state: state.last_key(name))
+        return {topic: key for topic, key in keys.items() if key is not None}
+
     def stage(self, topic: str, batch: pa.RecordBatch, stage: str | None = None) -> Staged:
         """Stage rows for a later commit, in a new stage or at the end of one; they are checked now."""
         found = self._topics.find(topic).topic
@@ -466,39 +475,12 @@ class Broker:
         If a stage is missing, or has another number of rows than given, nothing is written. A commit key that was
         used before drops the stages and publishes nothing.
         """
-        found, key, patience = (
-            self._topics.find(topic).topic,
-            check_commit_key(commit_key),
-            self._patience(timeout_seconds),
-        )
-        named = check_staged(stages)
-        try:
-            batches = [NO_MESSAGES, *(batch for staged in named for batch in self._staged_rows(found, staged))]
-            receipts = found.queue.publish(Request(batches, key, is_checked=True), patience)
-        except StageNotFound:
-            # Checked after the stages, which another call with the same key may be publishing right now.
-            last = None if key is None else found.between_commits(lambda state: state.last_key(key.writer))
-            if key is None or last is None or key.number > last.number:
-                raise
-            if key.conflicts_with(last):
-                raise CommitConflict(found.record.name, key.writer, key.number, last.number) from None
-            receipts = all_duplicates(sum(staged.rows for staged in named), DUPLICATE_COMMIT)
-        self._drop_stages(found, [staged.stage for staged in named])
-        return receipts
-
-    def _staged_rows(self, topic: Topic, staged: Staged) -> list[pa.RecordBatch]:
-        batches = self._store.stages.read(topic.record.id, staged.stage)
-        if batches is None or sum(batch.num_rows for batch in batches) != staged.rows:
-            raise StageNotFound(topic.record.name, staged.stage)
-        return batches
+        found, key = self._topics.find(topic).topic, check_commit_key(commit_key)
+        return stages_of.publish(self._store.stages, found, check_staged(stages), key, self._patience(timeout_seconds))
 
     def drop_stages(self, topic: str, stages: Sequence[str]) -> int:
         """Drop stages that will not be published; returns how many existed."""
-        found = self._topics.find(topic).topic
-        return self._drop_stages(found, check_stage_names(stages))
-
-    def _drop_stages(self, topic: Topic, stages: Sequence[str]) -> int:
-        return sum(self._store.stages.drop(topic.record.id, stage) for stage in stages)
+        return stages_of.drop(self._store.stages, self._topics.find(topic).topic, check_stage_names(stages))
 
     def _patience(self, timeout_seconds: float | None) -> float:
         if timeout_seconds is None:

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from headrace.core.checks import check_index, check_whole
 from headrace.core.errors import InvalidInput
-from headrace.core.limits import SEQNO_MAX
-from headrace.core.names import check_id
+from headrace.core.limits import LAST_COMMITS_TOPICS_MAX, SEQNO_MAX
+from headrace.core.names import check_id, check_topic_name
 from headrace.core.publish.state import FINGERPRINT_BITS, CommitKey
 from headrace.core.reports.descriptions import Staged
 
@@ -72,6 +72,14 @@ def check_staged(stages: object) -> list[Staged]:
 def check_epoch(epoch: object) -> int:
     """Check the epoch that a producer was opened with."""
     return check_whole("epoch", epoch, 0, SEQNO_MAX)
+
+
+def check_topics(topics: object) -> list[str]:
+    """The names of the topics that one request asks about."""
+    if not isinstance(topics, Sequence) or isinstance(topics, str):
+        raise InvalidInput("topics", repr(topics)[:100], "it must be a list of topic names")
+    check_whole("number of topics", len(topics), 0, LAST_COMMITS_TOPICS_MAX)
+    return [check_topic_name(topic) for topic in topics]
 
 
 def check_stage_names(stages: object) -> list[str]:

@@ -586,6 +586,10 @@ class Client:
         """The number of the last commit of a writer, or None."""
         return self._calls(wire.LastCommit(topic, writer))
 
+    def last_commits(self, topics: Sequence[str], writer: str) -> dict[str, CommitKey]:
+        """The last commit of a writer in each of some topics, where the token may publish as that writer."""
+        return self._calls(wire.LastCommits("*", list(topics), writer))
+
     def close(self) -> None:
         """Close the connection; close producers and consumers first."""
         self._transport.close()

@@ -60,6 +60,8 @@ SOURCES_LISTED_MAX = 100_000
 
 # Number of commit key writers that a topic remembers; above it the one idle longest is forgotten.
 WRITERS_MAX = 100_000
+# For how many topics one request may ask for the last commit of a writer.
+LAST_COMMITS_TOPICS_MAX = 256
 
 # Number of open producers that a broker remembers; above it the one opened first is forgotten.
 PRODUCERS_MAX = 100_000

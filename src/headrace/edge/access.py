@@ -91,6 +91,14 @@ class Principal:
         if OPERATIONS[operation].is_audited:
             self._changes[topic, group, producer] = operation
 
+    def may(self, operation: str, topic: str, producer: str | None = None) -> bool:
+        """Whether the caller has the right that the operation needs; a refusal is not recorded."""
+        try:
+            check(self.caller, operation, topic, producer=producer)
+        except Forbidden:
+            return False
+        return True
+
     def require_producers(self, operation: str, topic: str, batch: pa.RecordBatch) -> None:
         """Raise for a batch with a producer id that the caller may not use."""
         try:

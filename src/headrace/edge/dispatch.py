@@ -148,6 +148,11 @@ def _publish_staged(operation: wire.PublishStaged, broker: Broker, principal: Pr
     return receipts.written, len(receipts) - receipts.written
 
 
+def _last_commits(operation: wire.LastCommits, broker: Broker, principal: Principal) -> dict[str, CommitKey]:
+    permitted = [topic for topic in operation.topics if principal.may("last_commit", topic, _producer(operation))]
+    return broker.last_commits(permitted, operation.writer)
+
+
 _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.ListTopics: _list_topics,
     wire.ListPipelines: _list_pipelines,
@@ -163,4 +168,5 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.CommitOffsets: _commit_offsets,
     wire.PublishStaged: _publish_staged,
     wire.DropStages: _drop_stages,
+    wire.LastCommits: _last_commits,
 }

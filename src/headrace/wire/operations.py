@@ -17,6 +17,7 @@ import msgspec
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import AUDIT_LISTED, SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
+from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import (
     CommitOutcome,
     GroupDescription,
@@ -336,6 +337,18 @@ class LastCommit(Operation[int | None], tag="last_commit"):
     """The number of the last commit of a writer of commit keys."""
 
     need: ClassVar = _PUBLISH_AS_PRODUCER
+    writer: str
+
+
+class LastCommits(Operation[dict[str, CommitKey]], tag="last_commits"):
+    """The last commit of a writer in each of some topics, where the caller may publish as that writer.
+
+    `topic` is ignored.
+    """
+
+    need: ClassVar = _AUTHENTICATED
+    on_topic: ClassVar = False
+    topics: list[str]
     writer: str
 
 
