@@ -252,7 +252,7 @@ def test_rows_go_to_the_topics_they_name_whatever_the_case(client: Client, url: 
     other = f"{topic}-other"
     client.create_topic(topic)
     client.create_topic(other)
-    writer = stream_writer(url, None)
+    writer = stream_writer(url, None, sinkId=topic)
     named = [topic, other, topic.upper(), other, topic.title()]
     messages: list[WriterCommitMessage | None] = [
         writer.write(iter([batch(numbers(0, 5), topic=named)])),
@@ -287,7 +287,7 @@ def test_a_missing_topic_is_an_error_unless_it_is_to_be_made(client: Client, url
     stream_writer(url, topic, createTopic="true", partitions="3", topicSettings=settings)
     made = client.describe_topic(topic)
     assert (made.partitions, made.settings.retention_seconds, made.settings.codecs) == (3, 60, ("raw",))
-    by_column = stream_writer(url, None, createTopic="true", partitions="2", topicSettings=settings)
+    by_column = stream_writer(url, None, sinkId=topic, createTopic="true", partitions="2", topicSettings=settings)
     by_column.commit([by_column.write(iter([batch([b"a"], topic=[f"{topic}-made"])]))], 0)
     assert client.describe_topic(f"{topic}-made").partitions == 2
     assert client.describe_topic(f"{topic}-made").settings.retention_seconds == 60

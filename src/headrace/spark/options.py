@@ -21,6 +21,7 @@ from headrace.core.errors import InvalidInput
 from headrace.core.limits import FETCH_BYTES_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
 from headrace.core.positions import EARLIEST, LATEST, Position
+from headrace.core.publish.state import FINGERPRINT_BITS
 from headrace.core.topics.settings import TopicSettings
 from headrace.spark.connection import Connection, default_url
 from headrace.spark.positions import place_of
@@ -177,7 +178,9 @@ def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
     """The options of a writer."""
     options = _Options(given, _WRITE)
     topic, sink_id = options.text("topic"), options.text("sinkId")
-    batch_id, partitions = options.whole("batchId", 0, SEQNO_MAX), options.whole("partitions", 1, PARTITIONS_MAX)
+    # A write to several topics needs a fingerprint, which goes with a shorter number.
+    batch_id = options.whole("batchId", 0, SEQNO_MAX if topic is not None else SEQNO_MAX >> FINGERPRINT_BITS)
+    partitions = options.whole("partitions", 1, PARTITIONS_MAX)
     create_topic = options.boolean("createTopic", False)
     delivery = options.choice("delivery", ("exactly-once", "at-least-once")) or "exactly-once"
     if is_stream and batch_id is not None:

@@ -160,7 +160,7 @@ def mix64(column: pa.Array) -> UInt64s:
     for first, end in pairwise(cuts):
         chunk = data[starts[first] : starts[end - 1] + lengths[end - 1]]
         sums[first:end] = _word_sums(chunk, starts[first:end] - starts[first], lengths[first:end])
-    return _splitmix(sums + lengths.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    return splitmix64(sums + lengths.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 
 def _cuts(lengths: Int64s) -> list[int]:
@@ -182,7 +182,7 @@ def _word_sums(data: Bytes, starts: Int64s, lengths: Int64s) -> UInt64s:
         place = np.arange(total, dtype=np.int64) - np.repeat(first_words, words_per_row)
         left = np.repeat(lengths, words_per_row) - (place << 3)
         words = _words(data, np.repeat(starts, words_per_row) + (place << 3), left)
-        mixed = _splitmix(words ^ _splitmix(place.astype(np.uint64)))
+        mixed = splitmix64(words ^ splitmix64(place.astype(np.uint64)))
         rows = np.flatnonzero(words_per_row)
         sums[rows] = np.add.reduceat(mixed, first_words[rows])
     return sums
@@ -197,7 +197,8 @@ def _words(data: Bytes, positions: Int64s, left: Int64s) -> UInt64s:
     return words & (np.uint64(_MASK) >> unused_bits)
 
 
-def _splitmix(values: UInt64s) -> UInt64s:
+def splitmix64(values: UInt64s) -> UInt64s:
+    """Each number mixed, so that numbers of hashes add up without a pattern."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

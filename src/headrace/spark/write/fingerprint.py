@@ -42,7 +42,16 @@ def batch_id(number: int, checkpoint: str | None, query_id: str | None) -> Batch
 
 def batch_of(number: int, content: bytes) -> BatchId:
     """Identify a batch by the content of its file in `offsets`."""
-    return BatchId(number, int.from_bytes(sha256(content).digest()[: FINGERPRINT_BITS // 8]))
+    return BatchId(number, _fingerprint(content))
+
+
+def mark_of(batch: BatchId, said: bytes) -> int:
+    """A fingerprint that says something more of a batch."""
+    return _fingerprint(f"{batch.fingerprint} ".encode() + said)
+
+
+def _fingerprint(content: bytes) -> int:
+    return int.from_bytes(sha256(content).digest()[: FINGERPRINT_BITS // 8])
 
 
 def _planned(checkpoint: str, number: int) -> bytes | None:

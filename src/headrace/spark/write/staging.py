@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,17 +25,19 @@ from headrace.core.reports.descriptions import Staged
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.start.worker_tuning import settle
+from headrace.spark.write.digest import digest_of
 from headrace.spark.write.fingerprint import BatchId
 from headrace.spark.write.rows import Pieces, by_topic
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPiece:
-    """Rows staged in the broker."""
+    """Rows staged in the broker, with their digest if they are for one of several topics."""
 
     topic: str
     stage: str
     rows: int
+    digest: int = 0
 
 
 Send = Callable[[Client, str, pa.RecordBatch], StagedPiece | None]
@@ -58,27 +60,37 @@ def publish_rows(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> No
 
 
 def publish_stages(
-    connection: Connection, topic: str, pieces: Iterable[StagedPiece], writer: str, batch: BatchId, field: str
+    connection: Connection, topic: str, pieces: Sequence[StagedPiece], writer: str, batch: BatchId, field: str
 ) -> int:
     """Publish stages in one commit, unless that was done before; how many rows the topic did not take as it had them.
 
     field: what the user calls the writer, for the error about one whose checkpoint begins anew.
     """
-    stages = [Staged(piece.stage, piece.rows) for piece in pieces]
 
     def publish(client: Client) -> int:
         last = client.last_commit(topic, writer)
-        if last is not None and last > batch.number:
-            rule = (
-                f"its last batch in topic {topic!r} was {last} and this is {batch.number}: the checkpoint is "
-                f"older than the sink. Use a new {field} with a new checkpoint; nothing of this batch was written"
-            )
-            raise InvalidInput(field, repr(writer), rule)
-        _, duplicates = client.publish_staged(topic, stages, CommitKey(writer, batch.number, batch.fingerprint))
+        check_newest(topic, writer, batch, last, field)
+        duplicates = publish_commit(client, pieces, CommitKey(writer, batch.number, batch.fingerprint))
         # All rows of a batch that was published before are duplicates, which means nothing.
         return 0 if last == batch.number else duplicates
 
     return connection.call(publish)
+
+
+def check_newest(topic: str, writer: str, batch: BatchId, last: int | None, field: str) -> None:
+    """Raise for a batch before the last one that its writer published to a topic."""
+    if last is not None and last > batch.number:
+        rule = (
+            f"its last batch in topic {topic!r} was {last} and this is {batch.number}: the checkpoint is "
+            f"older than the sink. Use a new {field} with a new checkpoint; nothing of this batch was written"
+        )
+        raise InvalidInput(field, repr(writer), rule)
+
+
+def publish_commit(client: Client, pieces: Sequence[StagedPiece], key: CommitKey) -> int:
+    """Publish stages of one topic in one commit; how many rows the topic did not take because it had them."""
+    _, duplicates = client.publish_staged(pieces[0].topic, [Staged(piece.stage, piece.rows) for piece in pieces], key)
+    return duplicates
 
 
 def drop(connection: Connection, pieces: Iterable[StagedPiece]) -> None:
@@ -120,7 +132,7 @@ class _Sending:
     def _send_patiently(self, topic: str, rows: pa.RecordBatch) -> None:
         piece = self._options.connection.call(lambda client: self._attempt(client, topic, rows))
         if piece is not None:
-            self.sent.append(piece)
+            self.sent.append(piece if self._options.topic is not None else replace(piece, digest=digest_of(rows)))
 
     def _attempt(self, client: Client, topic: str, rows: pa.RecordBatch) -> StagedPiece | None:
         try:

@@ -13,6 +13,7 @@ a known number of another query, or of a copied checkpoint, is an error.
 | the driver before the commit | the stages expire; the batch is repeated |
 | the driver after the commit, before Spark records it | the batch is repeated; its commit publishes nothing |
 | the broker | tasks and commit retry until it is back |
+| the driver between two topics of a batch | see `several_topics` |
 
 Spark creates a new writer for each commit of a stream, so it has no state; the commit messages carry everything.
 """
@@ -32,26 +33,39 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
+from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.write.fingerprint import BatchId, batch_id
+from headrace.spark.write.several_topics import (
+    Found,
+    commits_in,
+    commits_in_all_topics,
+    pieces_by_topic,
+    publish_parts,
+)
 from headrace.spark.write.staging import StagedPiece, drop, make_topic, publish_rows, publish_stages, stage_rows
 
 logger = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
+# Spark runs all jobs of one start of a streaming query as one group.
+_RUN_ID: Final = "spark.jobGroup.id"
 _DEFAULT_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 _NOBODY: Final = "spark"
 
 # Topics that this process found or created; a worker of Spark plans many micro-batches.
 _found: set[tuple[str, str]] = set()
+# The run of each writer whose first batch to several topics this process has published.
+_runs: dict[tuple[str, str], str] = {}
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """The stages of one task, and what it knows of its query: the id, and where checkpoints are by default."""
+    """The stages of one task, and what it knows of its query: its ids, and where checkpoints are by default."""
 
     pieces: tuple[StagedPiece, ...]
     query_id: str | None = None
+    run_id: str | None = None
     default_checkpoints: str | None = None
 
 
@@ -71,8 +85,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks put aside."""
+        pieces, connection = _pieces(messages), self._options.connection
         batch = batch_id(self._number, None, _of_query(messages, "query_id"))
-        _publish(self._options, _pieces(messages), self._writer, batch)
+        if self._options.topic is not None:
+            _publish(connection, pieces, self._writer, batch)
+        else:
+            # Another write of the same batch may go to other topics.
+            topics = [] if self._options.sink_id is None else sorted({piece.topic for piece in pieces})
+            _publish_parts(connection, pieces, self._writer, batch, commits_in(connection, topics, self._writer))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what the tasks put aside."""
@@ -92,15 +112,25 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish what the tasks put aside, unless this micro-batch was published before."""
-        pieces = _pieces(messages)
-        if not pieces:
-            return
+        pieces, connection = _pieces(messages), self._options.connection
         query_id = _of_query(messages, "query_id")
         writer = self._options.sink_id or query_id
         if writer is None:
+            if not pieces:
+                return
             rule = "Spark did not report the id of the query: set the option sinkId"
             raise InvalidInput("sinkId", "not given", rule)
-        _publish(self._options, pieces, writer, batch_id(batchId, self._checkpoint(messages), query_id))
+        batch = batch_id(batchId, self._checkpoint(messages), query_id)
+        if self._options.topic is not None:
+            _publish(connection, pieces, writer, batch)
+        elif self._options.delivery == "exactly-once":
+            run, run_id = (connection.url, writer), _of_query(messages, "run_id")
+            is_first = run_id is None or _runs.get(run) != run_id
+            # A first batch may be one that was interrupted, also one that has no rows this time.
+            found = commits_in_all_topics(connection, writer) if is_first else {}
+            _publish_parts(connection, pieces, writer, batch, found)
+            if run_id is not None:
+                _runs[run] = run_id
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the tasks put aside."""
@@ -142,7 +172,7 @@ def _write(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Written:
     context = TaskContext.get()
     if context is None:
         return Written(pieces)
-    return Written(pieces, context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_DEFAULT_CHECKPOINTS))
+    return Written(pieces, *map(context.getLocalProperty, (_QUERY_ID, _RUN_ID, _DEFAULT_CHECKPOINTS)))
 
 
 def _pieces(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPiece]:
@@ -155,18 +185,24 @@ def _of_query(messages: Sequence[WriterCommitMessage | None], field: str) -> str
     return next((value for value in known if value), None)
 
 
-def _publish(options: WriteOptions, pieces: Sequence[StagedPiece], writer: str, batch: BatchId) -> None:
-    """Publish stages, in one commit for each topic."""
-    by_key: dict[str, list[StagedPiece]] = {}
-    for piece in pieces:
-        by_key.setdefault(topic_key(piece.topic), []).append(piece)
-    for staged in by_key.values():
-        _publish_to(options, staged, writer, batch)
+def _publish(connection: Connection, pieces: Sequence[StagedPiece], writer: str, batch: BatchId) -> None:
+    """Publish the stages of one topic, if there are any."""
+    if not pieces:
+        return
+    dropped = publish_stages(connection, pieces[0].topic, pieces, writer, batch, "sinkId")
+    _tell_duplicates(pieces, dropped)
 
 
-def _publish_to(options: WriteOptions, staged: Sequence[StagedPiece], writer: str, batch: BatchId) -> None:
-    topic, rows = staged[0].topic, sum(piece.rows for piece in staged)
-    dropped = publish_stages(options.connection, topic, staged, writer, batch, "sinkId")
+def _publish_parts(
+    connection: Connection, pieces: Iterable[StagedPiece], writer: str, batch: BatchId, found: Found
+) -> None:
+    """Publish the stages of several topics."""
+    topics = pieces_by_topic(pieces)
+    for key, dropped in publish_parts(connection, topics, writer, batch, found).items():
+        _tell_duplicates(topics[key], dropped)
+
+
+def _tell_duplicates(pieces: Sequence[StagedPiece], dropped: int) -> None:
     if dropped:
         told = "topic %r: %d of %d rows were not written: they are duplicates by seqno of their source, or by payload"
-        logger.warning(told, topic, dropped, rows)
+        logger.warning(told, pieces[0].topic, dropped, sum(piece.rows for piece in pieces))
