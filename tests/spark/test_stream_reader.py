@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from headrace.broker import Broker
+from headrace.broker.read.wakeups import Wakeups
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, MessagesLost, TopicNotFound
 from headrace.spark.options import read_options
@@ -23,7 +24,7 @@ from headrace.spark.reader.splits import PartitionKey, Range, Split
 from headrace.spark.reader.stream_reader import StreamReader
 from headrace.spark.schema import read_schema
 from tests.spark.conftest import AdvancingClock
-from tests.spark.topics import numbers, publish
+from tests.spark.topics import numbers, publish, wait_until
 
 ALL = ReadAllAvailable()
 
@@ -361,6 +362,55 @@ def test_a_topic_that_was_recreated_is_lost_however_long_it_is(
     anew = latest(lenient, end)
     assert sum(stop - begin for _, begin, stop in planned(lenient, end, anew)) == messages
     assert "was deleted and created again" in caplog.text
+
+
+@pytest.mark.parametrize("is_again", [False, True], ids=["deleted", "created again"])
+def test_a_topic_that_is_deleted_while_a_query_waits_is_lost(
+    broker: Broker, client: Client, url: str, topic: str, caplog: pytest.LogCaptureFixture, is_again: bool
+) -> None:
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 5))
+    strict, lenient = (reader_of(url, topic, group="g", failOnDataLoss=fails) for fails in ("true", "false"))
+    end = latest(strict, strict.initialOffset())
+    assert latest(lenient, lenient.initialOffset()) == end
+
+    def delete_meanwhile(watches: Wakeups) -> None:
+        wait_until(lambda: len(watches) == 1, "the query waits for messages")
+        client.delete_topic(topic)
+        if is_again:
+            client.create_topic(topic)
+
+    for reader in (lenient, strict):
+        thread = threading.Thread(target=delete_meanwhile, args=(broker.topics.find(topic).topic.watches,))
+        thread.start()
+        if reader is strict:
+            with pytest.raises(MessagesLost, match="it was deleted"):
+                while True:
+                    strict.latestOffset(end, ALL)
+        else:
+            without = end
+            while thread.is_alive() or without == end:
+                without = latest(lenient, without)
+            lenient.commit(without)
+            assert by_name(without) == ({topic: {"0": 0}} if is_again else {})
+            assert "it was deleted" in caplog.text
+            if not is_again:
+                client.create_topic(topic)
+            publish(client, topic, numbers(0, 3))
+            anew = latest(lenient, without)
+            assert planned(lenient, without, anew) == [(0, 0, 3)]
+            end = latest(strict, strict.initialOffset())
+        thread.join()
+
+
+def test_progress_in_a_topic_that_was_just_deleted_is_not_reported(client: Client, url: str, topic: str) -> None:
+    client.create_topic(topic)
+    publish(client, topic, numbers(0, 5))
+    reader = reader_of(url, topic, group="g", failOnDataLoss="false")
+    end = latest(reader, reader.initialOffset())
+    client.delete_topic(topic)
+    reader.commit(end)
+    assert by_name(latest(reader, end)) == {}
 
 
 def test_a_named_topic_that_was_deleted_is_lost_and_may_come_back(

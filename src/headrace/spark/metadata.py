@@ -14,10 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.client import Client
-from headrace.core.errors import NotFound
+from headrace.core.errors import GroupNotFound
 from headrace.core.positions import moment
 from headrace.core.reports.descriptions import GroupDescription, TopicDescription
 from headrace.spark.options import ReadOptions
+from headrace.spark.reader.topic_selection import DELETED
 
 
 class MetadataReader(DataSourceReader):
@@ -57,14 +58,14 @@ def _described(client: Client, name: str) -> TopicDescription | None:
     """A topic, or none if it was deleted since it was listed."""
     try:
         return client.describe_topic(name)
-    except NotFound:
+    except DELETED:
         return None
 
 
 def _group(client: Client, topic: str, name: str) -> GroupDescription | None:
     try:
         return client.describe_group(topic, name)
-    except NotFound:
+    except (GroupNotFound, *DELETED):
         return None
 
 

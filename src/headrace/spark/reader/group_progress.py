@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
 from headrace.core.errors import GroupNotFound, StaleGeneration
 from headrace.spark.options import ReadOptions
+from headrace.spark.reader.topic_selection import DELETED
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,14 @@ class GroupProgress:
         self._is_moved = False
 
     def report(self, offsets: Mapping[int, int]) -> None:
-        """Report that everything before these offsets was read, if the offsets are new."""
+        """Report that everything before these offsets was read, if the offsets are new.
+
+        To the group of a topic that was deleted nothing is reported: the next look at the topics says so.
+        """
+        with suppress(*DELETED):
+            self._report(offsets)
+
+    def _report(self, offsets: Mapping[int, int]) -> None:
         options = self._options
         if options.group is None or self._is_moved:
             return

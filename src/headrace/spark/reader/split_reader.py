@@ -28,12 +28,12 @@ import pyarrow as pa
 from headrace.client.read.decode import Broken, Decoder, OnUndecodable, Packed, Piece, is_packed
 from headrace.client.read.scan import remaining
 from headrace.client.retry import Backoff
-from headrace.core.errors import OffsetOutOfRange, ServerFailed, TopicDeleted, TopicNotFound
+from headrace.core.errors import OffsetOutOfRange, ServerFailed
 from headrace.core.lists import numbers
 from headrace.spark.connection import Connection
 from headrace.spark.reader.data_loss import DataLoss, kept_of
 from headrace.spark.reader.splits import PartitionKey, Range, Split
-from headrace.spark.reader.topic_selection import TopicSelection
+from headrace.spark.reader.topic_selection import DELETED, TopicSelection
 from headrace.spark.start.worker_tuning import settle
 
 _BATCH_MESSAGES: Final = 1 << 16
@@ -108,7 +108,7 @@ class SplitReader:
                     left = remaining(left, batch)
                     backoff = Backoff(patience)
                     yield _Stored(topic, batch)
-            except (OffsetOutOfRange, TopicDeleted, TopicNotFound):
+            except (OffsetOutOfRange, *DELETED):
                 # What is lost is found below.
                 pass
             if left:
@@ -150,7 +150,7 @@ class SplitReader:
                     yield stored
             except OffsetOutOfRange as late:
                 gap_end = min(late.start, part.end) if late.offset == offset else offset
-            except (TopicDeleted, TopicNotFound):
+            except DELETED:
                 # Whether another topic has its name is found below.
                 pass
             if offset < gap_end:

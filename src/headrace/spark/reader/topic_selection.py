@@ -9,17 +9,20 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from headrace.client import Client
 from headrace.core.archive.manifest import ArchiveSnapshot
-from headrace.core.errors import InvalidInput, TopicNotFound
+from headrace.core.errors import InvalidInput, TopicDeleted, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.core.positions import Earliest, Latest, OffsetsAtTime, Position, moment, resolve
 from headrace.spark.connection import Connection
 from headrace.spark.reader.splits import Bounds, PartitionKey
 
 Found = TypeVar("Found")
+
+# A topic that was deleted before a request, or during it.
+DELETED: Final = (TopicNotFound, TopicDeleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,8 @@ class TopicSelection:
 
         try:
             self.connection.call(await_news)
-        except TopicNotFound:
-            # Deleted: the next look tells.
+        except DELETED:
+            # The next look tells.
             return
 
     def selects(self, topic: str) -> bool:
@@ -103,7 +106,7 @@ class TopicSelection:
         for name in names:
             try:
                 found.append(look(name))
-            except TopicNotFound:
+            except DELETED:
                 if self.pattern is None and not may_lack:
                     raise
         return found
