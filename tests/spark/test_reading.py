@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,3 +73,21 @@ def test_a_topic_that_is_deleted_before_it_is_read_is_lost(
     with pytest.raises(MessagesLost, match="1 messages, offsets 0 to 0"):
         list(SplitReader(Connection(server.url), schema, decode=True, fail_on_data_loss=True).read(split))
     assert list(SplitReader(Connection(server.url), schema, decode=True, fail_on_data_loss=False).read(split)) == []
+
+
+def test_names_of_topics_that_were_read_take_no_memory() -> None:
+    schema = to_arrow_schema(read_schema(["topic", "partition"]), timezone="UTC")
+    reader = SplitReader(Connection("headrace://127.0.0.1:1"), schema, decode=True, fail_on_data_loss=True)
+    # Larger than a batch of the broker's, as those of an archive may be.
+    rows = pa.record_batch({"partition": pa.array([0] * 100_000, pa.int32())})
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            topic = f"tenant-{number:05}-events"
+            (batch,) = reader.decoded(topic, [rows])
+            assert batch.column("topic").unique().to_pylist() == [topic]
+            del batch
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 2 * rows.num_rows * len(topic)
