@@ -18,6 +18,7 @@ from pyspark.errors import AnalysisException
 from headrace.client import Client
 from headrace.core.errors import InvalidInput
 from headrace.core.hashes.columns import partition_of
+from headrace.core.topics.settings import KeyHash
 from headrace.spark.pipeline import Pipeline, PipelineFailed
 from headrace.spark.pipeline.definition.load import load
 from tests.pipeline.runs import ROOT, messages, publish, run, run_ready, values
@@ -433,8 +434,9 @@ def test_a_replay_keeps_the_order_of_a_key_within_a_commit(
     assert [row["value"] for row in messages(client, again)] == [b"1st", b"2nd"]
 
 
-def test_audit_a_topic(spark: SparkSession, url: str, client: Client, topic: str) -> None:
-    client.create_topic(topic, partitions=3)
+@pytest.mark.parametrize("key_hash", ["fnv1a", "murmur2"])
+def test_audit_a_topic(spark: SparkSession, url: str, client: Client, topic: str, key_hash: KeyHash) -> None:
+    client.create_topic(topic, partitions=3, key_hash=key_hash)
     with client.producer(topic, producer_id="till") as producer:
         for number in range(30):
             producer.send(str(number).encode(), key=str(number % 7).encode())

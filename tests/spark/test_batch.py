@@ -192,7 +192,7 @@ def test_a_batch_is_written_once_and_to_the_topics_that_rows_name(
 
 
 def test_metadata_are_tables(spark: SparkSession, client: Client, url: str, topic: str) -> None:
-    client.create_topic(topic, partitions=2)
+    client.create_topic(topic, partitions=2, key_hash="murmur2")
     publish(client, topic, numbers(0, 10))
     client.register_group(topic, "billing", important=True)
     client.commit_offsets(topic, "billing", {0: 3})
@@ -203,6 +203,7 @@ def test_metadata_are_tables(spark: SparkSession, client: Client, url: str, topi
 
     (described,) = table("topics")
     assert (described["partitions"], described["messages"], described["groups"]) == (2, 10, 1)
+    assert {row["key_hash"] for kind in ("topics", "partitions") for row in table(kind)} == {"murmur2"}
     assert [(row["partition"], row["start_offset"], row["end_offset"]) for row in table("partitions")] == [
         (0, 0, 5),
         (1, 0, 5),

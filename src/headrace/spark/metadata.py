@@ -77,6 +77,7 @@ def _topic_row(topic: TopicDescription) -> dict[str, Any]:
         "bytes_stored": topic.bytes_stored,
         "created_at": moment(topic.created_us),
         "groups": len(topic.groups),
+        "key_hash": topic.settings.key_hash,
     }
 
 
@@ -88,6 +89,7 @@ def _partition_rows(topic: TopicDescription) -> list[dict[str, Any]]:
             "start_offset": start,
             "end_offset": end,
             "messages": end - start,
+            "key_hash": topic.settings.key_hash,
         }
         for partition, (start, end) in sorted(topic.offsets.items())
     ]

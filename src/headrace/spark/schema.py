@@ -51,6 +51,9 @@ _FIELDS: Final = {
 }
 READ_COLUMNS: Final = tuple(_FIELDS)
 
+# How the topic chooses the partition of a key.
+_KEY_HASH: Final = StructField("key_hash", StringType(), False)
+
 METADATA: Final[dict[str, StructType]] = {
     "topics": StructType(
         [
@@ -60,6 +63,7 @@ METADATA: Final[dict[str, StructType]] = {
             StructField("bytes_stored", LongType(), False),
             StructField("created_at", TimestampType(), False),
             StructField("groups", IntegerType(), False),
+            _KEY_HASH,
         ]
     ),
     "partitions": StructType(
@@ -69,6 +73,7 @@ METADATA: Final[dict[str, StructType]] = {
             StructField("start_offset", LongType(), False),
             StructField("end_offset", LongType(), False),
             StructField("messages", LongType(), False),
+            _KEY_HASH,
         ]
     ),
     "groups": StructType(

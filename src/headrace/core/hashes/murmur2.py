@@ -27,7 +27,8 @@ _MASK: Final = 0xFFFFFFFF
 _STEPPED_WORDS_MAX: Final = 64
 # And in chunks of this many words: they fit a processor's cache, and memory stays bounded.
 _CHUNK_WORDS: Final = 1 << 14
-_POSITIVE: Final = np.uint32(0x7FFFFFFF)
+# The bits that Kafka's clients divide by the number of partitions.
+POSITIVE: Final = np.uint32(0x7FFFFFFF)
 
 _M: Final = np.uint32(_FACTOR)
 
@@ -69,7 +70,7 @@ def murmur2_rows(data: Bytes, starts: Int64s, lengths: Int64s) -> UInt32s:
 
 def partitions_of(data: Bytes, starts: Int64s, lengths: Int64s, partitions: int) -> npt.NDArray[np.int32]:
     """The partition of every key that `byte_rows` gave, as Kafka's clients choose it."""
-    return ((murmur2_rows(data, starts, lengths) & _POSITIVE) % np.uint32(partitions)).astype(np.int32)
+    return ((murmur2_rows(data, starts, lengths) & POSITIVE) % np.uint32(partitions)).astype(np.int32)
 
 
 def _step(words: npt.NDArray[np.uint8], starts: Int64s, counts: Int64s, states: UInt32s) -> None:

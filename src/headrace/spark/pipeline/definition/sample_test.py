@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
+from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.spark.pipeline.definition.description import Description, SampleTest, Source, TopicSink, TopicSource
 from headrace.spark.pipeline.frame.deduplication import deduplicate
 from headrace.spark.pipeline.frame.parse import METRICS, typed
@@ -145,7 +146,8 @@ def _partitions(spark: SparkSession, source: Source, rows: Sequence[Mapping[str,
     for number, row in enumerate(rows):
         message = _message(source, row, number, place)
         offsets.setdefault((message["topic"], message["partition"]), []).append(message["offset"])
-    made = [(*of, min(found), max(found) + 1, max(found) + 1 - min(found)) for of, found in sorted(offsets.items())]
+    key_hash = DEFAULT_SETTINGS.key_hash
+    made = [(*of, min(at), max(at) + 1, max(at) + 1 - min(at), key_hash) for of, at in sorted(offsets.items())]
     return spark.createDataFrame(made, METADATA["partitions"])
 
 

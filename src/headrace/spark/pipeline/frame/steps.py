@@ -2,7 +2,8 @@
 
 The rows that come in are the view `source`; each step is a view of its own name, which later steps may use. With a
 topic as source there is the view `partitions` too: one row per partition, with its offsets. The last step is what is
-written. SQL may call `fnv1a64(binary)` and `partition_for(binary, partitions)`, which are the broker's own.
+written. SQL may call the broker's own `fnv1a64(binary)`, `murmur2(binary)` and `partition_for(binary, partitions,
+key_hash)`.
 """
 
 from __future__ import annotations
