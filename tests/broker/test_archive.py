@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,22 @@ def test_what_left_the_log_is_read_from_the_archive(place: Archived) -> None:
     assert sum(file.rows for file in snapshot.files) == 10 and snapshot.url == place.directory.as_uri()
     assert broker.trim_topic("orders", place.clock.now_us()) == 10
     assert broker.archive("orders").files == []
+
+
+def test_bytes_reach_into_the_archive_without_reading_it(place: Archived, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = place.open()
+    broker.create_topic("orders", **ARCHIVED)
+    for _ in range(10):
+        publish(broker, *[random.randbytes(1_000) for _ in range(10)])
+    assert 5 <= broker.offsets_within("orders", {0: (0, 100, 10_000)})[0] <= 10
+    broker.archiving.archive()
+    place.clock.step(1000)
+    broker.maintenance.run_all()
+    publish(broker, *[b"x" * 1_000] * 20)
+    assert log_of(broker).inner.offsets().start[0] == 100
+    monkeypatch.setattr(log_of(broker), "read", None)
+    assert 25 <= broker.offsets_within("orders", {0: (20, 120, 30_000)})[0] <= 50
+    assert broker.offsets_within("orders", {0: (90, 120, 1 << 30)}) == {0: 120}
 
 
 def test_a_server_without_an_archive_refuses_to_begin_and_keeps_what_is_not_archived(place: Archived) -> None:

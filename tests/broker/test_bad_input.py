@@ -120,6 +120,12 @@ PUBLISHING: list[tuple[str, Call]] = [
 ]
 
 READING: list[tuple[str, Call]] = [
+    ("ranges", lambda broker: broker.offsets_within("orders", {0: (0, 1)})),  # type: ignore[dict-item]
+    ("ranges", lambda broker: broker.offsets_within("orders", [(0, 0, 1, 1)])),  # type: ignore[arg-type]
+    ("partition", lambda broker: broker.offsets_within("orders", {"0": (0, 1, 1)})),  # type: ignore[dict-item]
+    ("start", lambda broker: broker.offsets_within("orders", {0: (-1, 1, 1)})),
+    ("end", lambda broker: broker.offsets_within("orders", {0: (0, "1", 1)})),  # type: ignore[dict-item]
+    ("bytes", lambda broker: broker.offsets_within("orders", {0: (0, 1, 0)})),
     ("partition", lambda broker: broker.fetch("orders", "0", 0)),  # type: ignore[arg-type]
     ("partition", lambda broker: broker.fetch("orders", None, 0)),  # type: ignore[arg-type]
     ("partition", lambda broker: broker.fetch("orders", True, 0)),

@@ -15,6 +15,7 @@ from headrace.core.errors import (
     TopicDeleted,
 )
 from tests.broker.clock import SettableClock
+from tests.broker.sites import Site
 
 
 def publish(broker: Broker, partition: int, *values: str) -> None:
@@ -143,3 +144,21 @@ def test_a_member_reads_its_own_and_stays_by_reading(broker: Broker, clock: Sett
     clock.step(11)
     with pytest.raises(MemberNotFound):
         reader.read_as_member("g", "me", None, {}, 10, 1 << 20)
+
+
+def test_how_far_bytes_reach_is_known_without_reading(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = site.open()
+    broker.create_topic("t", 3)
+    for _ in range(30):
+        publish(broker, 0, *["x" * 10_000] * 4)
+        publish(broker, 1, *["y" * 10_000] * 2)
+    log = broker.topics.find("t").topic.log
+    for name in ("read", "read_many", "read_ranges"):
+        monkeypatch.setattr(log, name, None)
+    found = broker.offsets_within("t", {0: (0, 120, 500_000), 1: (20, 60, 200_000), 2: (0, 9, 1)})
+    assert 30 <= found[0] <= 60 and 30 <= found[1] <= 50 and found[2] == 0
+    assert broker.offsets_within("t", {0: (5, 120, 1 << 40), 1: (60, 60, 1)}) == {0: 120, 1: 60}
+    assert broker.offsets_within("t", {}) == {}
+    for partition in (3, -1):
+        with pytest.raises(PartitionNotFound):
+            broker.offsets_within("t", {partition: (0, 1, 1)})

@@ -282,6 +282,7 @@ _FIELDS: Final[dict[str, Any]] = {
     "report": PipelineReport(run_id="1", state="running", started_us=0),
     "before_us": 0,
     "before": {0: 0},
+    "ranges": {0: (0, 1, 1)},
     "name": "nobody",
     "grants": [],
     "keep_seconds": 0.0,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from headrace.core.errors import InvalidInput, MessagesLost
 from headrace.spark.reader import stream_offsets
 from headrace.spark.reader.data_loss import DataLoss, kept_of
-from headrace.spark.reader.rate_limit import waiting, within_bytes, within_messages
-from headrace.spark.reader.splits import PartitionKey, Range, Ranges, Split, ranges_between, split
+from headrace.spark.reader.rate_limit import Shares, waiting, within_bytes, within_messages
+from headrace.spark.reader.splits import Offsets, PartitionKey, Range, Ranges, Split, ranges_between, split
 
 PROPERTY = settings(deadline=None, derandomize=True)
 PLACES = [PartitionKey(7, "orders", partition) for partition in range(10)]
@@ -95,15 +95,16 @@ def test_more_partitions_than_messages_take_turns() -> None:
 def test_bytes_are_shared_out_by_what_waits() -> None:
     asked = []
 
-    def messages_within(place: PartitionKey, start: int, end: int, bytes_max: int) -> int:
-        asked.append((place.partition, start, end, bytes_max))
-        return bytes_max // 10
+    def offsets_within(shares: Shares) -> Offsets:
+        asked.append(shares)
+        return {place: start + bytes_max // 10 for place, (start, _, bytes_max) in shares.items()}
 
     one, other = PLACES[:2]
     ranges = {one: (0, 30), other: (5, 15)}
-    assert within_bytes(ranges, 100, messages_within) == {one: (0, 7), other: (5, 7)}
-    assert asked == [(0, 0, 30, 75), (1, 5, 15, 25)]
-    assert within_bytes(ranges, 1, messages_within) == {one: (0, 1), other: (5, 6)}
+    assert within_bytes(ranges, 100, offsets_within) == {one: (0, 7), other: (5, 7)}
+    assert asked == [{one: (0, 30, 75), other: (5, 15, 25)}]
+    assert within_bytes(ranges, 1, offsets_within) == {one: (0, 1), other: (5, 6)}
+    assert within_bytes(ranges, 100_000, offsets_within) == ranges
 
 
 def test_only_what_is_ahead_waits() -> None:

@@ -6,7 +6,7 @@ import json
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -161,6 +161,51 @@ def test_bytes_are_limited_by_what_messages_really_take(client: Client, url: str
     # Large messages are few in a batch, small ones many.
     assert 3 <= steps[1] <= 5
     assert len(steps) < 12
+
+
+def test_the_bytes_of_all_partitions_are_one_question(
+    client: Client, url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic(topic, partitions=500)
+    places = pa.array([number % 500 for number in range(5_000)], pa.int32())
+    with client.producer(topic) as producer:
+        producer.send_batch(pa.record_batch({"value": [b"x" * 1000] * 5_000, "partition": places}))
+    asked: list[int] = []
+    offsets_within = Client.offsets_within
+
+    def counted(client: Client, topic: str, ranges: Mapping[int, tuple[int, int, int]]) -> dict[int, int]:
+        asked.append(len(ranges))
+        return offsets_within(client, topic, ranges)
+
+    monkeypatch.setattr(Client, "offsets_within", counted)
+    monkeypatch.delattr(Client, "scan")
+    reader = reader_of(url, topic, maxBytesPerTrigger="2500000")
+    end = offsets(latest(reader, reader.initialOffset()))
+    assert asked == [500]
+    assert len(end) == 500 and 1_500 <= sum(end.values()) <= 2_500
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+def test_a_topic_that_is_deleted_while_its_bytes_are_asked_weighs_nothing(
+    client: Client, url: str, topic: str, monkeypatch: pytest.MonkeyPatch, is_again: bool
+) -> None:
+    client.create_topic(topic, partitions=2)
+    publish(client, topic, numbers(0, 10))
+    offsets_within = Client.offsets_within
+
+    def deleted(caller: Client, topic: str, ranges: Mapping[int, tuple[int, int, int]]) -> dict[int, int]:
+        client.delete_topic(topic)
+        if is_again:
+            client.create_topic(topic)
+        return offsets_within(caller, topic, ranges)
+
+    reader = reader_of(url, topic, failOnDataLoss="false", maxBytesPerTrigger="1")
+    start = reader.initialOffset()
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "offsets_within", deleted)
+        end = latest(reader, start)
+    assert planned(reader, start, end) == []
+    assert by_name(latest(reader, end)) == ({topic: {"0": 0}} if is_again else {})
 
 
 def test_both_limits_hold(client: Client, url: str, topic: str) -> None:
@@ -319,12 +364,10 @@ def test_lost_messages_are_skipped_within_a_limit_of_bytes(
     start = reader.initialOffset()
     outlive(topic)
     publish(client, topic, numbers(5, 7))
-    skipped = latest(reader, start)
-    assert offsets(skipped) == {"0": 5}
-    assert planned(reader, start, skipped) == []
+    end = latest(reader, start)
+    assert offsets(end) == {"0": 7}, "what is lost weighs nothing"
+    assert planned(reader, start, end) == [(0, 5, 7)]
     assert caplog.text.count("skipped 5 messages") == 1
-    end = latest(reader, skipped)
-    assert planned(reader, skipped, end) == [(0, 5, 7)]
 
 
 def test_an_important_group_keeps_what_was_not_read(

@@ -54,6 +54,7 @@ class AsyncClient(ThreadBridge[Client]):
     await_offsets = awaited(Client.await_offsets)
     offset_at = awaited(Client.offset_at)
     offsets_at = awaited(Client.offsets_at)
+    offsets_within = awaited(Client.offsets_within)
     last_seqno = awaited(Client.last_seqno)
     list_sources = awaited(Client.list_sources)
     reset_source = awaited(Client.reset_source)

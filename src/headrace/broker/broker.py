@@ -24,6 +24,7 @@ from headrace.broker.access import Access
 from headrace.broker.archive_tasks import ArchiveTasks
 from headrace.broker.checks import (
     check_batch,
+    check_byte_ranges,
     check_commit_key,
     check_epoch,
     check_indexes,
@@ -47,6 +48,7 @@ from headrace.broker.publish.admissions import Admissions
 from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.broker.publish.producers import open_producer
 from headrace.broker.queue_api.registrations import Registrations
+from headrace.broker.read.byte_limits import stops_within
 from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.read.wakeups import ALL_PARTITIONS
@@ -531,6 +533,13 @@ class Broker:
         """The first offset at or after a time, of each of some or all partitions; the end where all are older."""
         time_us = check_whole("time_us", time_us, 0, TIME_US_MAX)
         return self.reader(topic).positions_at(time_us, None if partitions is None else check_indexes(partitions))
+
+    def offsets_within(self, topic: str, ranges: Mapping[int, tuple[int, int, int]]) -> dict[int, int]:
+        """By partition, up to which offset a range has about so many bytes: by (start, end, bytes).
+
+        By the mean size of messages in each segment: nothing is read. Offsets that were deleted take no bytes.
+        """
+        return stops_within(self._topics.find(topic).topic, check_byte_ranges(ranges))
 
     # Groups
 

@@ -56,6 +56,22 @@ def check_indexes(partitions: object) -> list[int]:
     return [check_index("partitions", partition) for partition in partitions]
 
 
+def check_byte_ranges(ranges: object) -> dict[int, tuple[int, int, int]]:
+    """Ranges of partitions with a number of bytes each: start, end, bytes."""
+    if not isinstance(ranges, Mapping) or not all(
+        isinstance(bounds, Sequence) and len(bounds) == 3 for bounds in ranges.values()
+    ):
+        raise InvalidInput("ranges", repr(ranges)[:100], "it must map partitions to start, end and bytes")
+    return {
+        check_index("partition", partition): (
+            check_whole("start", start, 0, SEQNO_MAX),
+            check_whole("end", end, 0, SEQNO_MAX),
+            check_whole("bytes", bytes_max, 1, SEQNO_MAX),
+        )
+        for partition, (start, end, bytes_max) in ranges.items()
+    }
+
+
 def check_staged(stages: object) -> list[Staged]:
     """Stages to be published, each once."""
     if not isinstance(stages, Sequence) or not all(isinstance(staged, Staged) for staged in stages):

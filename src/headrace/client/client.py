@@ -205,6 +205,13 @@ class Client:
         chosen = None if partitions is None else list(partitions)
         return self._calls(wire.OffsetsAt(topic, microseconds(time), chosen))
 
+    def offsets_within(self, topic: str, ranges: Mapping[int, tuple[int, int, int]]) -> dict[int, int]:
+        """By partition, up to which offset a range has about so many bytes: by (start, end, bytes).
+
+        By the mean size of messages in each segment of the log: nothing is read.
+        """
+        return self._calls(wire.OffsetsWithin(topic, dict(ranges)))
+
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """The highest seqno written for a source, or None."""
         return self._calls(wire.LastSeqno(topic, producer_id, message_group_id))

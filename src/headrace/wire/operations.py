@@ -168,6 +168,13 @@ class OffsetsAt(Operation[dict[int, int]], tag="offsets_at"):
     partitions: list[int] | None = None
 
 
+class OffsetsWithin(Operation[dict[int, int]], tag="offsets_within"):
+    """Up to which offset a range of each partition has about so many bytes: by (start, end, bytes)."""
+
+    need: ClassVar = _READ
+    ranges: dict[int, tuple[int, int, int]]
+
+
 class LastSeqno(Operation[int | None], tag="last_seqno"):
     """The highest seqno written for a source."""
 

@@ -7,11 +7,12 @@ micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from headrace.spark.reader.splits import Offsets, PartitionKey, Ranges
 
-MessagesWithin = Callable[[PartitionKey, int, int, int], int]
+Shares = Mapping[PartitionKey, tuple[int, int, int]]
+OffsetsWithin = Callable[[Shares], Offsets]
 
 
 def waiting(start: Offsets, end: Offsets) -> Ranges:
@@ -47,14 +48,17 @@ def _in_turn(ranges: Ranges) -> list[PartitionKey]:
     return partitions[first:] + partitions[:first]
 
 
-def within_bytes(ranges: Ranges, bytes_max: int, messages_within: MessagesWithin) -> Ranges:
+def within_bytes(ranges: Ranges, bytes_max: int, offsets_within: OffsetsWithin) -> Ranges:
     """Limit the unread ranges to about a number of bytes, at least one message of each partition.
 
-    messages_within: how many messages of a partition from an offset up to an end fit into a number of bytes.
+    offsets_within: up to which offset each range has about so many bytes, of (start, end, bytes) of all of them.
     """
     total = sum(end - start for start, end in ranges.values())
-    result = {}
-    for partition, (start, end) in ranges.items():
-        share = max(1, bytes_max * (end - start) // total)
-        result[partition] = (start, start + max(1, messages_within(partition, start, end, share)))
-    return result
+    shares = {
+        partition: (start, end, max(1, bytes_max * (end - start) // total))
+        for partition, (start, end) in ranges.items()
+    }
+    stops = offsets_within(shares)
+    return {
+        partition: (start, min(end, max(start + 1, stops[partition]))) for partition, (start, end) in ranges.items()
+    }

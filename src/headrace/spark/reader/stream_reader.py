@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,8 +34,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.core.errors import InvalidInput, OffsetOutOfRange, TopicNotFound
-from headrace.core.limits import FETCH_BYTES_MAX
+from headrace.client import Client
+from headrace.core.errors import InvalidInput, PartitionNotFound, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.core.positions import EARLIEST
 from headrace.spark.options import ReadOptions, default_start
@@ -42,9 +43,9 @@ from headrace.spark.reader import stream_offsets
 from headrace.spark.reader.batch_reader import split_reader
 from headrace.spark.reader.data_loss import DataLoss, face_deleted, kept_of
 from headrace.spark.reader.group_progress import GroupProgress
-from headrace.spark.reader.rate_limit import waiting, within_bytes, within_messages
+from headrace.spark.reader.rate_limit import Shares, waiting, within_bytes, within_messages
 from headrace.spark.reader.splits import Bounds, Offsets, PartitionKey, Ranges, Split, packed_split, split
-from headrace.spark.reader.topic_selection import by_topic
+from headrace.spark.reader.topic_selection import DELETED, by_topic
 
 _WAIT_SECONDS: Final = 0.5
 
@@ -204,31 +205,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if messages_max is not None:
             ranges = within_messages(ranges, messages_max)
         if bytes_max is not None:
-            ranges = within_bytes(waiting_only(ranges), bytes_max, self._messages_within)
+            ranges = within_bytes(waiting_only(ranges), bytes_max, self._offsets_within)
         return ranges
 
-    def _messages_within(self, place: PartitionKey, start: int, end: int, bytes_max: int) -> int:
-        """How many messages fit into a number of bytes: the broker cuts batches by bytes, and sends only offsets."""
-        client, left, count = self._options.connection.client(), bytes_max, 0
-        batches = client.scan(
-            place.topic,
-            place.partition,
-            start,
-            end,
-            columns=["offset"],
-            max_bytes=min(left, FETCH_BYTES_MAX),
-            timeout_seconds=self._options.connection.timeout_seconds,
-        )
-        try:
-            for batch in batches:
-                count += batch.num_rows
-                left -= FETCH_BYTES_MAX
-                if left <= 0:
-                    break
-        except OffsetOutOfRange as gone:
-            # Retention took them. They weigh nothing, and the batch that skips them says so.
-            return max(count, min(gone.start, end) - start)
-        return count
+    def _offsets_within(self, shares: Shares) -> Offsets:
+        """Up to which offset each partition has so many bytes: one question for each topic."""
+        stops: dict[PartitionKey, int] = {}
+        for places in by_topic(shares).values():
+            asked = {place.partition: shares[place] for place in places}
+            try:
+                found = self._options.connection.call(
+                    partial(Client.offsets_within, topic=places[0].topic, ranges=asked)
+                )
+            except (PartitionNotFound, *DELETED):
+                # What was deleted weighs nothing, and the batch that skips it says so.
+                found = {}
+            stops |= {place: found.get(place.partition, shares[place][1]) for place in places}
+        return stops
 
 
 class SplitStream(StreamReader):
