@@ -78,6 +78,7 @@ _OF_SPARK: Final = frozenset(
     }
 )
 _OF_TABLES: Final = "option."
+_NONE_ALIKE: Final = "no option is similar: docs/SPARK.md lists all of them"
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
@@ -302,9 +303,9 @@ class _Options:
         self._given = {name.lower(): value for name, value in given.items() if not _is_of_spark(name.lower())}
         for name in self._given:
             if name not in names:
-                close = difflib.get_close_matches(name, names, n=3) or sorted(names)
-                alike = ", ".join(names[other] for other in close)
-                raise InvalidInput("option", repr(name)[:100], f"it is unknown; similar options are {alike}")
+                close = difflib.get_close_matches(name, names, n=3)
+                alike = f"similar options are {', '.join(names[other] for other in close)}" if close else _NONE_ALIKE
+                raise InvalidInput("option", repr(name)[:100], f"it is unknown; {alike}")
 
     def text(self, name: str) -> str | None:
         value = self._given.get(name.lower())
