@@ -238,6 +238,26 @@ def test_a_second_query_with_the_id_of_another_is_refused(
     assert values_of(client, topic) == [b"a"]
 
 
+@pytest.mark.parametrize("fault", ["missing", "unreadable"])
+def test_a_batch_whose_offsets_cannot_be_read_is_not_taken_for_another(
+    client: Client, url: str, topic: str, tmp_path: Path, fault: str
+) -> None:
+    client.create_topic(topic)
+    writer = stream_writer(url, topic, sinkId=topic, checkpointLocation=planned(tmp_path, 0, "100"))
+    file, kept = tmp_path / "offsets" / "0", tmp_path / "kept"
+    file.rename(kept)
+    if fault == "unreadable":
+        file.mkdir()
+    with pytest.raises(InvalidInput, match="offsets/0 cannot be read"):
+        writer.commit([writer.write(iter([batch([b"a"])]))], 0)
+    if fault == "unreadable":
+        file.rmdir()
+    kept.rename(file)
+    for _ in range(2):
+        writer.commit([writer.write(iter([batch([b"a"])]))], 0)
+    assert values_of(client, topic) == [b"a"]
+
+
 def test_without_a_sink_id_the_query_is_the_sink(client: Client, url: str, topic: str) -> None:
     client.create_topic(topic)
     writer = StreamWriter(write_options({"url": url, "topic": topic}, is_stream=True))

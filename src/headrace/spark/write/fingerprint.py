@@ -5,9 +5,10 @@ refused, or its rows would be taken for a repetition and vanish. A batch that Sp
 
 So the fingerprint is that of `offsets/<number>` in the checkpoint. Spark writes this file before a batch runs: the
 source offsets up to which it reads, and when it was planned. A repeated batch has the same file, in whatever order its
-rows arrive and whatever random values they hold; another batch has another. If the checkpoint is not in a local file
-system, the fingerprint is that of the query's id, which tells two queries apart but not two copies of a checkpoint.
-Pipelines read the file there too.
+rows arrive and whatever random values they hold; another batch has another. If the file cannot be read, the commit
+fails, and Spark repeats the batch when the query is started again. If the checkpoint is not in a local file system, the
+fingerprint is that of the query's id, which tells two queries apart but not two copies of a checkpoint. Pipelines read
+the file there too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from headrace.core.errors import InvalidInput
 from headrace.core.publish.state import FINGERPRINT_BITS
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -58,7 +60,13 @@ def _planned(checkpoint: str, number: int) -> bytes | None:
     directory = _LOCAL.sub("", checkpoint)
     if _SCHEME.match(directory):
         return None
+    offsets = Path(directory) / "offsets"
     try:
-        return (Path(directory) / "offsets" / str(number)).read_bytes()
-    except OSError:
-        return None
+        return (offsets / str(number)).read_bytes()
+    except OSError as error:
+        # A path without a scheme may be of a remote file system: then there is nothing of it here.
+        if isinstance(error, FileNotFoundError) and not offsets.exists():
+            return None
+        # Another fingerprint would make the batch another one, and its repetition a conflict.
+        rule = f"offsets/{number} cannot be read: {error.strerror}. Nothing was written: start the query again"
+        raise InvalidInput("checkpointLocation", repr(checkpoint)[:200], rule) from error
