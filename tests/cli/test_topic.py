@@ -44,7 +44,10 @@ def test_the_life_of_a_topic(server: Server) -> None:
         "local_retention_bytes": 1 << 30,
         "value_schema": None,
     }
-    assert "Orders/2026 ü" in server.run("topic", "list", "--json").json()
+    server.run("group", "create", "orders/2026 ü", "billing")
+    (listed,) = (each for each in server.run("topic", "list", "--json").json() if each["name"] == "Orders/2026 ü")
+    stored = listed.pop("bytes_stored")
+    assert listed == {"name": "Orders/2026 ü", "partitions": 4, "messages": 0, "groups": ["billing"]} and stored > 0
 
     assert "add --yes" in server.run("topic", "delete", "orders/2026 ü").refused(2)
     assert server.run("topic", "delete", "orders/2026 ü", "--yes").lines() == ["deleted topic orders/2026 ü"]

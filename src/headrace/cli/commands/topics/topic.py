@@ -61,11 +61,10 @@ def _partitions(client: Client, topic: str) -> int | None:
 def list_topics(*, as_json: Json = False, server: ServerOptions) -> None:
     """List the topics that your token has any right on."""
     with server.connected() as client:
-        names = client.list_topics()
-        if as_json:
-            print_json(names)
-            return
-        topics = [(name, _described(client, name)) for name in names]
+        topics = [(name, _described(client, name)) for name in client.list_topics()]
+    if as_json:
+        print_json([_listed(name, topic) for name, topic in topics])
+        return
     if not topics:
         print_line("no topics yet: create one with `headrace topic create NAME`")
         return
@@ -78,6 +77,18 @@ def list_topics(*, as_json: Json = False, server: ServerOptions) -> None:
             for name, topic in topics
         ],
     )
+
+
+def _listed(name: str, topic: TopicDescription | None) -> dict[str, object]:
+    if topic is None:
+        return {"name": name, "partitions": None, "messages": None, "bytes_stored": None, "groups": None}
+    return {
+        "name": topic.name,
+        "partitions": topic.partitions,
+        "messages": messages(topic),
+        "bytes_stored": topic.bytes_stored,
+        "groups": topic.groups,
+    }
 
 
 def _described(client: Client, topic: str) -> TopicDescription | None:
