@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ from headrace.client import Client
 from headrace.core.errors import InvalidInput
 from headrace.spark.reader.frame import option_text
 from headrace.spark.schema import READ_COLUMNS
-from tests.spark.topics import numbers, publish, read, values_of
+from tests.spark.starting import PatientQuery
+from tests.spark.topics import PATIENCE_SECONDS, numbers, publish, read, read_stream, values_of
 
 CREATED = datetime(2026, 11, 15, 12, 30, 0, 123456, tzinfo=UTC)
 PUSHING = "spark.sql.python.filterPushdown.enabled"
@@ -139,6 +141,35 @@ def test_a_topic_is_a_table_of_sparks_catalog(spark: SparkSession, client: Clien
         assert spark.table(name).columns == ["offset", "value"]
     finally:
         spark.sql(f"DROP TABLE {name}")
+
+
+def test_a_table_of_sparks_catalog_is_written_with_the_options_of_the_sink(
+    spark: SparkSession, client: Client, url: str, topic: str, tmp_path: Path
+) -> None:
+    """Spark passes those of the table on only at times, and those of the table that is read at others."""
+    client.create_topic(topic)
+    client.create_topic(f"{topic}-source")
+    publish(client, f"{topic}-source", numbers(0, 2), [b"a", b"b"])
+    name = topic.replace("-", "_")
+    columns = "columns 'key,value'"
+    spark.sql(f"CREATE TABLE {name} USING headrace OPTIONS (url '{url}', topic '{topic}', {columns})")
+    spark.sql(f"CREATE TABLE {name}_source USING headrace OPTIONS (url '{url}', topic '{topic}-source', {columns})")
+    copied = f"SELECT key, value FROM {name}_source"
+    try:
+        with pytest.raises(PySparkException, match="INSERT INTO … WITH"):
+            spark.sql(f"INSERT INTO {name} {copied}")
+        spark.sql(f"INSERT INTO {name} WITH (url = '{url}', topic = '{topic}') {copied}")
+        spark.sql(copied).writeTo(name).options(url=url, topic=topic).append()
+        stream = (
+            read_stream(spark, url, f"{topic}-source", startingOffsets="earliest").select("key", "value").writeStream
+        )
+        stream = stream.options(url=url, topic=topic, checkpointLocation=str(tmp_path)).trigger(availableNow=True)
+        PatientQuery(lambda: stream.toTable(name)).finish(PATIENCE_SECONDS)
+        assert sorted(values_of(client, topic)) == sorted(numbers(0, 2) * 3)
+        assert len(values_of(client, f"{topic}-source")) == 2
+    finally:
+        spark.sql(f"DROP TABLE {name}")
+        spark.sql(f"DROP TABLE {name}_source")
 
 
 def test_several_topics_are_one_frame(spark: SparkSession, client: Client, url: str, topic: str) -> None:

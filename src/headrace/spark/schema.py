@@ -155,7 +155,10 @@ def check_writable(schema: StructType, has_topic: bool) -> None:
     if "value" not in names:
         raise InvalidInput("column", "'value' missing", "every message needs a value: add a column value")
     if not has_topic and "topic" not in names:
-        rule = "set the topic with .option('topic', …), or add a column topic"
+        rule = (
+            "set the topic with .option('topic', …), in SQL INSERT INTO … WITH (url = '…', topic = '…'), or add a "
+            "column topic. Spark gives a sink no options of the table that it writes to"
+        )
         raise InvalidInput("topic", "not given", rule)
     for name, field in zip(names, schema.fields, strict=True):
         kinds, shown = _WRITABLE[name]
