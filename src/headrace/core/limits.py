@@ -86,6 +86,9 @@ FETCH_MESSAGES_MAX = 1 << 20
 FETCH_BYTES_DEFAULT = 16 << 20
 FETCH_BYTES_MAX = 256 << 20
 FETCH_WAIT_SECONDS_MAX = 300.0
+# How far back a message is looked for by its seqno: what is written while a producer waits to send again.
+SEQNO_SEARCH_MESSAGES = 1 << 18
+SEQNO_SEARCH_BYTES = 64 << 20
 
 SUBSCRIPTION_MESSAGES = 1_000
 # The position in each partition is part of the id of every event that a live subscription over HTTP sends.

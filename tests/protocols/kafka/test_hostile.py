@@ -161,7 +161,7 @@ def test_a_gap_an_old_epoch_and_a_retry_of_a_producer(site: Site) -> None:
         assert send(1, 2) == (0, 2)
         assert send(1, 0) == (0, 0)
         assert send(1, 2) == (0, 2)
-        assert send(1, 1) == (46, -1)
+        assert send(1, 1) == (0, 1), "no client cuts its batches differently, and the records are there"
         assert send(1, 3) == (45, -1)
         assert send(1, 6) == (45, -1)
         assert send(0, 4) == (47, -1)

@@ -22,7 +22,7 @@ def test_a_retry_after_a_kill_is_a_duplicate(tmp_path: Path) -> None:
 
 
 def _send_around_a_kill(server: ServerProcess, port: int) -> None:
-    """The answer to a batch is lost with the server: sent again, it is known, and the next one follows it."""
+    """The answer to a batch is lost with the server: sent again, it is found, and the next one follows it."""
     rows: list[Record] = [(NOW_MS, None, b"%d" % number, []) for number in range(3)]
     with headrace.connect(server.url) as client:
         client.create_topic("exact")
@@ -31,6 +31,6 @@ def _send_around_a_kill(server: ServerProcess, port: int) -> None:
     server.kill()
     server.start()
     with RawClient(port) as raw:
-        assert produced(raw, "exact", (0, built(rows, producer=(7, 0, 0)))) == {0: (46, -1)}
+        assert produced(raw, "exact", (0, built(rows, producer=(7, 0, 0)))) == {0: (0, 0)}
         assert produced(raw, "exact", (0, built(rows, producer=(7, 0, 9)))) == {0: (45, -1)}
         assert produced(raw, "exact", (0, built(rows, producer=(7, 0, 3)))) == {0: (0, 3)}

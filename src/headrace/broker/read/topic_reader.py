@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from headrace.broker.read.seqno_search import find_seqno
 from headrace.broker.read.wakeups import ALL_PARTITIONS, Wakeups
 from headrace.broker.topics.registry import OpenTopic
 from headrace.broker.topics.topic import Topic
@@ -27,6 +28,7 @@ from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
 from headrace.core.messages import content_bytes
 from headrace.core.names import check_group_name, check_id
+from headrace.core.publish.sources import Source
 from headrace.core.topics.settings import TimestampType
 from headrace.storage.interface import OffsetRange
 from headrace.storage.ranges import check_range
@@ -162,6 +164,10 @@ class TopicReader:
         batch = pa.concat_batches(found)
         is_within = batch.column("offset").to_numpy() < stop[batch.column("partition").to_numpy()]
         return batch if is_within.all() else batch.filter(pa.array(is_within))
+
+    def offset_of(self, partition: int, source: Source, seqno: int) -> int | None:
+        """The offset of a message that its source wrote lately, or None: it was deleted, or is too far back."""
+        return find_seqno(self._topic, partition, source, seqno)
 
     def read_shares(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
         """Read many partitions in one pass, a batch of each, none with more than its share of the limits.

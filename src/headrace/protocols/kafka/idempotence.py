@@ -11,11 +11,15 @@ when it is not known. The batches of a topic are written one commit after anothe
 in the next. So nothing is written behind a batch of its producer that failed. That would turn the retry of the failed
 one into a duplicate, and lose it.
 
+A retry is answered with the offset of what was written. The last batches of each producer are remembered. After a
+restart, or if another server wrote them, they are looked for in the log, beside the writing.
+
 Belongs to the event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +42,8 @@ _EPOCH_BITS: Final = 36
 _WRAP: Final = 1 << 31
 # A producer has at most five batches under way: the offsets of that many are remembered, for answers to retries.
 _BATCHES: Final = 5
+# How many searches of the log are done at a time: threads are for others too.
+_SEARCHES: Final = 2
 # What is written in one commit: batches, and their records.
 BATCHES_MAX: Final = 2000
 ROWS_MAX: Final = 100_000
@@ -58,17 +64,21 @@ class OldEpoch(BadRecords):
 
 
 class AlreadyWritten(BadRecords):
-    """All records were written before, at offsets that are no longer known; clients take it as success."""
+    """All records were written before, and are no longer found; clients take it as success, without an offset."""
 
     error = "duplicate_sequence_number"
 
 
 @dataclass(slots=True)
 class _Progress:
-    """The last seqno of a producer in a partition, and its last batches: first seqno, count, offset."""
+    """The last seqno of a producer in a partition, and its last batches: first seqno, count, offset.
+
+    unfound: the highest seqno that was looked for in the log in vain; those below are further back still.
+    """
 
     is_known: bool = False
     last: int | None = None
+    unfound: int = -1
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_BATCHES))
 
 
@@ -118,6 +128,7 @@ class Sequences:
         self._bridge = bridge
         self._progress: OrderedDict[Place, _Progress] = OrderedDict()
         self._waiting: dict[str, list[Waiting]] = {}
+        self._searches = asyncio.Semaphore(_SEARCHES)
 
     def publish(self, topic: str, waiting: Waiting) -> None:
         """Write a batch of an idempotent producer, once, with those that arrive meanwhile."""
@@ -188,9 +199,10 @@ class Sequences:
                 # Another server may have written for this producer, or an operator has reset it.
                 await self._look_up(progress, place)
                 first = first_seqno(header, progress.last)
+            numbered = _Numbered(place, waiting, progress, first)
             if progress.last is None or first > progress.last:
-                return _Numbered(place, waiting, progress, first)
-            waiting.settle(_known_offset(progress, first, header.count))
+                return numbered
+            self._answer_again(numbered)
         except Exception as error:
             waiting.settle(error)
         return None
@@ -214,7 +226,41 @@ class Sequences:
                 each.waiting.settle(_written(each.progress, each.first, each.waiting.rows, offset))
             return
         for each, first in zip(numbered, _begins(numbered).tolist(), strict=True):
-            each.waiting.settle(_applied(each.progress, each.first, receipts.slice(first, first + each.waiting.rows)))
+            outcome = _applied(each.progress, each.first, receipts.slice(first, first + each.waiting.rows))
+            if outcome is None:
+                self._answer_again(each)
+            else:
+                each.waiting.settle(outcome)
+
+    def _answer_again(self, numbered: _Numbered) -> None:
+        """Answer a batch that was written before with the offset that it has."""
+        progress, first, rows = numbered.progress, numbered.first, numbered.waiting.rows
+        for known_first, known_rows, offset in progress.batches:
+            if (known_first, known_rows) == (first, rows):
+                numbered.waiting.settle(offset)
+                return
+        # Not by the caller, which writes for all producers.
+        self._bridge.start(self._search(numbered))
+
+    async def _search(self, numbered: _Numbered) -> None:
+        """Look for a batch that was written before in the log."""
+        (topic, partition, producer_id), progress = numbered.place, numbered.progress
+        source = source_of(producer_id), str(partition)
+        offset: int | None = None
+        try:
+            async with self._searches:
+                if numbered.first > progress.unfound:
+                    reader = await self._bridge.reader(topic)
+                    offset = await self._bridge.call(reader.offset_of, partition, source, numbered.first)
+        except Exception as error:
+            numbered.waiting.settle(error)
+            return
+        if offset is None:
+            progress.unfound = max(progress.unfound, numbered.first)
+            numbered.waiting.settle(AlreadyWritten("these records were written before, and are no longer found"))
+        else:
+            progress.batches.append((numbered.first, numbered.waiting.rows, offset))
+            numbered.waiting.settle(offset)
 
     async def _look_up(self, progress: _Progress, place: Place) -> None:
         """Read from the store how far a producer has come."""
@@ -236,22 +282,15 @@ def _failed(numbered: Sequence[_Numbered], error: Exception) -> None:
         each.waiting.settle(error)
 
 
-def _known_offset(progress: _Progress, first: int, count: int) -> int:
-    for known_first, known_count, offset in progress.batches:
-        if (known_first, known_count) == (first, count):
-            return offset
-    raise AlreadyWritten("these records were written before")
-
-
-def _applied(progress: _Progress, first: int, receipts: Receipts) -> int | BadRecords:
-    """What became of a batch that was written, or found to be written before."""
+def _applied(progress: _Progress, first: int, receipts: Receipts) -> int | BadRecords | None:
+    """What became of a batch that was written; None if it was found to be written before."""
     if receipts.conflicts:
         progress.is_known = False
         return OutOfOrder("other records were written with these sequence numbers")
     offset = first_offset(receipts, 0, len(receipts))
     if offset == UNKNOWN_OFFSET:
         progress.last = first + len(receipts) - 1
-        return AlreadyWritten("these records were written before")
+        return None
     return _written(progress, first, len(receipts), offset)
 
 
