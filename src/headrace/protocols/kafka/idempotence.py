@@ -31,7 +31,7 @@ import pyarrow as pa
 from headrace.core.errors import InvalidInput
 from headrace.core.hashes.columns import Int64s
 from headrace.core.lists import numbers
-from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.receipts import DUPLICATE_BY_SOURCE, Receipts
 from headrace.edge.bridge import Bridge
 from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined
 from headrace.protocols.kafka.records.header import BadRecords, BatchHeader
@@ -283,14 +283,16 @@ def _failed(numbered: Sequence[_Numbered], error: Exception) -> None:
 
 
 def _applied(progress: _Progress, first: int, receipts: Receipts) -> int | BadRecords | None:
-    """What became of a batch that was written; None if it was found to be written before."""
+    """What became of a batch that was written; None if it was written before, so that the log has its offset."""
     if receipts.conflicts:
         progress.is_known = False
         return OutOfOrder("other records were written with these sequence numbers")
     offset = first_offset(receipts, 0, len(receipts))
     if offset == UNKNOWN_OFFSET:
         progress.last = first + len(receipts) - 1
-        return None
+        # What repeats the payload of another message is not in the log itself.
+        is_repeated = receipts.outcome[0] == DUPLICATE_BY_SOURCE
+        return None if is_repeated else AlreadyWritten("messages with these payloads were written before")
     return _written(progress, first, len(receipts), offset)
 
 
