@@ -48,6 +48,8 @@ def test_the_life_of_a_topic(server: Server) -> None:
     (listed,) = (each for each in server.run("topic", "list", "--json").json() if each["name"] == "Orders/2026 ü")
     stored = listed.pop("bytes_stored")
     assert listed == {"name": "Orders/2026 ü", "partitions": 4, "messages": 0, "groups": ["billing"]} and stored > 0
+    assert "did you mean 'Orders/2026 ü'?" in server.run("topic", "describe", "order/2026 ü").refused(1)
+    assert "did you mean" not in server.run("topic", "describe", "payments").refused(1)
 
     assert "add --yes" in server.run("topic", "delete", "orders/2026 ü").refused(2)
     assert server.run("topic", "delete", "orders/2026 ü", "--yes").lines() == ["deleted topic orders/2026 ü"]

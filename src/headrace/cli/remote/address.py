@@ -60,7 +60,12 @@ def is_http(url: str) -> bool:
 
 
 def unreachable(url: str, reason: str) -> str:
-    """What is said of a server that cannot be reached."""
+    """What is said of a server that cannot be reached, or of a port of another kind."""
+    from headrace.cli.remote.listener import wrong_port
+
+    told = wrong_port(url)
+    if told is not None:
+        return told
     return f"no server at {url} ({reason}): start one with `headrace serve`, or give another address with --url"
 
 

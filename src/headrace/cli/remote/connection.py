@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ from headrace.cli.remote.address import ServerAddress, is_http, unreachable
 from headrace.client.addresses import PORT_DEFAULT, parse_addresses
 from headrace.client.client import Client
 from headrace.client.connection import connect
-from headrace.core.errors import HeadraceError, InvalidInput, Unreachable
+from headrace.core.errors import HeadraceError, InvalidInput, TopicNotFound, Unreachable
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -57,7 +57,21 @@ def connected(
                 raise
             time.sleep(_PAUSE_SECONDS)
     with failures(), client:
-        yield client
+        try:
+            yield client
+        except TopicNotFound as error:
+            raise Failure(exit_of(type(error)), f"{error}{_similar(client, error.topic)}") from None
+
+
+def _similar(client: Client, topic: str) -> str:
+    """The question whether another topic was meant, if one has nearly this name."""
+    from difflib import get_close_matches
+
+    with suppress(HeadraceError):
+        names = {name.casefold(): name for name in client.list_topics()}
+        for found in get_close_matches(topic.casefold(), names, n=1):
+            return f"; did you mean {names[found]!r}?"
+    return ""
 
 
 @contextmanager
