@@ -149,6 +149,25 @@ def test_an_altered_setting_counts_from_the_next_message(broker: Broker) -> None
     assert content(broker, "orders") == {0: [b"long"]}
 
 
+def test_the_version_of_topics_changes_with_them_alone(broker: Broker) -> None:
+    versions = [broker.topics_version()]
+
+    def has_changed() -> bool:
+        versions.append(broker.topics_version())
+        return versions[-1] != versions[-2]
+
+    broker.create_topic("t")
+    assert has_changed()
+    broker.alter_topic("t", 2)
+    assert has_changed()
+    broker.publish("t", batch(b"a"))
+    broker.register_group("t", "g")
+    broker.list_topics()
+    assert not has_changed()
+    broker.delete_topic("t")
+    assert has_changed()
+
+
 def test_altering_to_fewer_partitions_is_refused(broker: Broker) -> None:
     broker.create_topic("orders", partitions=2)
     with pytest.raises(PartitionsCannotShrink):

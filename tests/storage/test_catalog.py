@@ -98,6 +98,21 @@ def test_tables_that_a_crash_left_out_are_made(tmp_path: Path) -> None:
     catalog.close()
 
 
+def test_the_topics_of_groups_are_found_by_the_names_of_groups(tmp_path: Path) -> None:
+    catalog = opened(tmp_path / "db")
+    first, second = (catalog.add_topic(name, name, 1, DEFAULT_SETTINGS, 0, lambda topic: None) for name in "ab")
+    # More names than one statement takes.
+    many = [f"g{number}" for number in range(1_500)]
+    for topic, groups in ((second, ["g0", "other"]), (first, ["g0", "g1499"])):
+        for group in groups:
+            catalog.put_group(topic.id, Group(group))
+    everything = [(first.id, "g0"), (second.id, "g0"), (first.id, "g1499"), (second.id, "other")]
+    assert catalog.named_groups(None) == everything
+    assert catalog.named_groups(many) == everything[:3]
+    assert catalog.named_groups([]) == []
+    catalog.close()
+
+
 def test_a_catalog_of_an_earlier_release_gets_the_columns_it_lacks(tmp_path: Path) -> None:
     catalog = opened(tmp_path / "db")
     topic = catalog.add_topic("a", "a", 1, DEFAULT_SETTINGS, 0, lambda topic: None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -290,6 +290,10 @@ class Broker:
     def known_topics(self) -> list[str]:
         """The names of the topics that are known without blocking, in the order of creation."""
         return [opened.record.name for opened in self._topics.all()]
+
+    def topics_version(self) -> int:
+        """Changes whenever a topic is created, altered or deleted, as far as that is known here."""
+        return self._topics.version
 
     def known_topic_name(self, topic_id: int) -> str | None:
         """The name of the topic with this id, if it is known without blocking."""
@@ -657,6 +661,14 @@ class Broker:
     def list_groups(self, topic: str) -> list[str]:
         """The groups of a topic by name."""
         return [group.name for group in self._topics.find(topic).groups.all()]
+
+    def topics_of_groups(self, groups: Collection[str] | None = None) -> dict[str, list[str]]:
+        """The topics in which groups of these names exist, or all groups, by the group's name."""
+        names, found = {record.id: record.name for record in self._topics.records()}, dict[str, list[str]]()
+        for topic_id, group in self._store.catalog.named_groups(groups):
+            if topic_id in names:
+                found.setdefault(group, []).append(names[topic_id])
+        return found
 
     def describe_group(self, topic: str, group: str) -> GroupDescription:
         """Describe a group, with its lag."""

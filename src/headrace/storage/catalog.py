@@ -13,7 +13,7 @@ token already existed, or no longer did, and no offset was raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -57,6 +57,9 @@ from headrace.storage.tables import (
 )
 from headrace.storage.tokens import TokenRows
 from headrace.storage.transactions import PATIENCE_SECONDS, Result, Transactions
+
+# Engines bound what one statement may name.
+_NAMES_IN_QUERY: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,16 @@ class Catalog:
         query = groups_query(topic_id).where(all_groups.c.groupname == name)
         row = self._do(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else group_of(row)
+
+    def named_groups(self, names: Collection[str] | None) -> list[tuple[int, str]]:
+        """The topic and name of every group that has one of the names, or any: by name, topics as they were created."""
+        columns, wanted = all_groups.c, sorted(names or ())
+        queries = [select(columns.topicid, columns.groupname)]
+        if names is not None:
+            parts = [wanted[first : first + _NAMES_IN_QUERY] for first in range(0, len(wanted), _NAMES_IN_QUERY)]
+            queries = [queries[0].where(columns.groupname.in_(part)) for part in parts]
+        rows = self._do(lambda connection: [row for query in queries for row in connection.execute(query)])
+        return sorted(((row.topicid, row.groupname) for row in rows), key=lambda row: row[::-1])
 
     def database_us(self) -> int:
         """The time of the database, on which the servers of a shared store agree."""

@@ -114,6 +114,8 @@ class Topics:
         self._is_shared = store.signals is not None
         self._ledger = Ledger(store.catalog)
         self._closed = False
+        # How often topics were created, changed or deleted, as known here.
+        self.version = 0
         self._topics: dict[str, OpenTopic | BrokenTopic] = {}
         for record in store.catalog.topics():
             self._topics[record.key] = self._open(record)
@@ -336,6 +338,7 @@ class Topics:
             self._put(key, self._open(record))
         elif record is not None and isinstance(present, OpenTopic) and record != present.record:
             present.topic.change(record)
+            self.version += 1
 
     def _put(self, key: str, topic: OpenTopic | BrokenTopic | None) -> None:
         """Add or remove a topic, in the order of creation; the caller holds the lock."""
@@ -344,6 +347,7 @@ class Topics:
             topics[key] = topic
         self._topics = dict(sorted(topics.items(), key=lambda item: item[1].record.id))
         self._keys = {known.record.id: other for other, known in self._topics.items()}
+        self.version += 1
 
     def _announce(self, notification: str) -> None:
         if self._store.signals is not None:
@@ -390,6 +394,7 @@ class Topics:
         if wanted != found.record:
             self.archives.check(wanted.settings, found.record.settings)
             found.topic.change(self._store.catalog.change_topic(found.record, rule))
+            self.version += 1
             self._announce(TOPICS)
 
     @staticmethod
