@@ -375,6 +375,35 @@ def test_a_group_reads_partitions_that_come_later_from_their_beginning(broker: B
     assert positions(broker, topic, "readers") == [10, 10, 0, 0]
 
 
+def test_the_topics_of_a_group_are_found_by_its_name(broker: Broker, topic: str) -> None:
+    broker.create_topic("Returns")
+    for name, group in (("Returns", "billing"), (topic, "billing"), (topic, "caf\N{LATIN SMALL LETTER E WITH ACUTE}")):
+        broker.register_group(name, group)
+    assert broker.topics_of_groups(["billing", "missing"]) == {"billing": [topic, "Returns"]}
+    assert broker.topics_of_groups() == {
+        "billing": [topic, "Returns"],
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}": [topic],
+    }
+    assert broker.topics_of_groups([]) == {}
+
+
+def test_native_members_are_refused_where_a_protocol_has_members_of_its_own(broker: Broker, topic: str) -> None:
+    broker.create_topic("returns")
+    outside = broker.outside_members
+    outside.hold("billing", ["Orders"], "Kafka")
+    outside.hold("billing", ["returns"], "Kafka")
+    for name in (topic, "returns"):
+        with pytest.raises(GroupSizeConflict, match="Kafka members"):
+            broker.join_group(name, "billing", "ann")
+    outside.release("billing", ["RETURNS", "another"])
+    broker.join_group("returns", "billing", "ann")
+    with pytest.raises(GroupSizeConflict):
+        broker.join_group(topic, "billing", "ann")
+    outside.release("billing", ["orders"])
+    broker.join_group(topic, "billing", "ann")
+    outside.release("nobody", ["orders"])
+
+
 def test_groups_do_not_disturb_each_other(broker: Broker, topic: str) -> None:
     broker.register_group(topic, "a", consumers=2)
     broker.join_group(topic, "b", "ann")

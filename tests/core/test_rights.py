@@ -81,6 +81,24 @@ def test_a_right_that_is_required_and_missing_is_named() -> None:
     assert caught.value.details() == {"caller": "ann", "right": "manage", "topic": "orders", **nothing}
 
 
+def test_a_group_moves_back_unless_that_is_forbidden() -> None:
+    def token(rights: list[str], forward_only: bool) -> Caller:
+        return Caller("ann", check_grants([("orders", rights)], groups=["b*"], forward_only=forward_only))
+
+    assert token(["read"], False).may_move_back("Orders", "billing")
+    assert not token(["read"], False).may_move_back("orders", "other")
+    assert not token(["read"], True).may_move_back("orders", "billing")
+    # Who manages a group seeks it anyway.
+    assert token(["read", "manage"], True).may_move_back("orders", "billing")
+    assert not token(["publish"], False).may_move_back("orders", "billing")
+    both = Caller("ann", token(["read"], True).grants + token(["read"], False).grants)
+    assert both.may_move_back("orders", "billing")
+    stored = msgspec.json.encode(token(["read"], True).grants)
+    assert msgspec.json.decode(stored, type=tuple[Grant, ...])[0].forward_only
+    older = b'[{"pattern":"orders","rights":["read"]}]'
+    assert not msgspec.json.decode(older, type=tuple[Grant, ...])[0].forward_only
+
+
 def test_any_right_on_a_topic_is_enough_to_use_it() -> None:
     ann = caller(("orders", ["read"]))
     ann.require_any("ORDERS")
@@ -174,7 +192,11 @@ def test_grants_that_make_no_sense_are_refused(grants: Any, field: str) -> None:
 
 
 def test_patterns_that_no_name_could_have_are_refused() -> None:
-    for limits, field in (({"groups": [""]}, "group name"), ({"producers": ["a\n"]}, "producer pattern")):
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"groups": [""]}, "group name"),
+        ({"producers": ["a\n"]}, "producer pattern"),
+    ]
+    for limits, field in wrong:
         with pytest.raises(InvalidInput) as caught:
             check_grants([("orders", ["read"])], **limits)
         assert caught.value.field == field

@@ -28,18 +28,24 @@ from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.rights import Right
 from headrace.edge.operations import OPERATIONS
 from headrace.protocols.flight.server import FlightServer
+from headrace.protocols.http import server as sockets
 from headrace.protocols.http.app import make_litestar
 from headrace.protocols.http.settings import HttpSettings
+from headrace.protocols.kafka.server import KafkaServer
+from headrace.protocols.kafka.settings import KafkaSettings
 from headrace.wire import operations as wire
 from headrace.wire import tickets
 from tests.protocols.http.site import Site
+from tests.protocols.kafka.raw import RawClient
 
 Outcome = Literal["admitted", "forbidden", "unauthenticated"]
 
 GROUP, PRODUCER = "billing", "till-7"
 _ALL: Final = frozenset(Right)
 _COUNTER = itertools.count(1)
+_ONE: Final = pa.record_batch({"value": [b"a"]})
 _CONSUMER_ID = 10_000_000_010
+_OFFSET_COMMIT, _SASL_HANDSHAKE, _SASL_AUTHENTICATE, _GROUP_DENIED = 8, 17, 36, 30
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class Token:
     rights: frozenset[Right] = _ALL
     groups: tuple[str, ...] = ("*",)
     producers: tuple[str, ...] = ("*",)
+    forward_only: bool = False
     is_known: bool = True
     text: str | None = field(default=None, compare=False)
 
@@ -74,6 +81,8 @@ class Token:
         is_producer_mine = not need.for_producer or self.producers in (("*",), ("till-7*",))
         if is_owned and need.for_producer and need.right == Right.PUBLISH:
             is_producer_mine = self.name == "admin" or self.producers == ("till-7*",)
+        if need.moves_back and self.forward_only and Right.MANAGE not in self.rights:
+            return "forbidden"
         is_enough = is_mine and (is_group_mine or not needs_group) and is_producer_mine and need.right in self.rights
         return "admitted" if is_enough else "forbidden"
 
@@ -91,6 +100,8 @@ TOKENS: Final = [
     Token("own group", groups=(GROUP,)),
     Token("other group", groups=("audit",)),
     Token("a queue consumer", groups=(f"queue-consumer-{_CONSUMER_ID}",)),
+    Token("forward only", rights=frozenset({Right.READ}), forward_only=True),
+    Token("forward only, and manage", forward_only=True),
     Token("own producer", producers=("till-7*",)),
     Token("other producer", producers=("till-8*",)),
 ]
@@ -104,6 +115,10 @@ class Servers:
         self.flight = FlightServer(self.site.broker, self.site.access, "grpc+tcp://127.0.0.1:0")
         self.caller = flight.FlightClient(f"grpc+tcp://127.0.0.1:{self.flight.port}")
         self.http = self.site.new_client()
+        listeners = sockets.bind("127.0.0.1", 0)
+        self.kafka_port = sockets.port_of(listeners)
+        self.kafka = KafkaServer(self.site.broker, self.site.access, KafkaSettings(), listeners)
+        self.kafka.start()
         access = self.site.access
         access.create("root", [("*", list(Right))])
         self.texts: dict[str, str | None] = {"none": None, "wrong": "hr_0123456789ab_wrong"}
@@ -111,7 +126,7 @@ class Servers:
             if token.name not in self.texts:
                 grants = [(token.topics, list(token.rights))]
                 record, self.texts[token.name] = access.create(
-                    token.name, grants, token.groups, token.producers, life_seconds=1
+                    token.name, grants, token.groups, token.producers, 1, token.forward_only
                 )
                 self._end({} if token.name == "expired" else {record.id: None})
                 if token.name == "revoked":
@@ -136,7 +151,7 @@ class Servers:
 
     def close(self) -> None:
         self.caller.close()
-        assert self.flight.stop(60.0)
+        assert self.flight.stop(60.0) and self.kafka.stop(60.0)
         self.site.__exit__(None, None, None)
 
 
@@ -346,7 +361,26 @@ def _flight_calls() -> Iterator[Call]:
     yield _flight("ListActions", "list_actions", lambda s, options, _: s.caller.list_actions(options))
 
 
-CALLS: Final = [*_http_calls(), *_flight_calls()]
+# Kafka, where clients may commit an offset below the committed one
+
+
+def _commit_back(servers: Servers, token: Token, topic: str) -> Outcome:
+    broker, text = servers.site.broker, servers.texts[token.name]
+    broker.create_topic(topic)
+    broker.publish(topic, _ONE)
+    broker.register_group(topic, GROUP, read_from="latest")
+    topics = [{"name": topic, "partitions": [{"partition_index": 0, "committed_offset": 0}]}]
+    with RawClient(servers.kafka_port) as client:
+        client.call(_SASL_HANDSHAKE, 1, mechanism="PLAIN")
+        if client.call(_SASL_AUTHENTICATE, 2, auth_bytes=b"\0user\0" + (text or "").encode()).error_code:
+            return "unauthenticated"
+        answer = client.call(_OFFSET_COMMIT, 7, group_id=GROUP, generation_id_or_member_epoch=-1, topics=topics)
+    is_moved = broker.committed(topic, GROUP) == {0: 0}
+    assert answer.topics[0].partitions[0].error_code == (0 if is_moved else _GROUP_DENIED)
+    return "admitted" if is_moved else "forbidden"
+
+
+CALLS: Final = [*_http_calls(), *_flight_calls(), Call("Kafka OffsetCommit", "commit_back", _commit_back)]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.shown)
@@ -459,9 +493,6 @@ def test_a_writer_is_checked_as_it_is_stored(servers: Servers) -> None:
         else:
             assert is_taken
     assert servers.site.broker.last_commit("composed", "\u00e9clair") is None
-
-
-_ONE: Final = pa.record_batch({"value": [b"a"]})
 
 
 def test_a_column_that_is_given_twice_is_the_callers_mistake(servers: Servers) -> None:

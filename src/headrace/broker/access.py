@@ -125,9 +125,10 @@ class Access:
         groups: Iterable[str] = ALL,
         producers: Iterable[str] = ALL,
         life_seconds: float | None = None,
+        forward_only: bool = False,
     ) -> tuple[TokenRecord, str]:
         """Create a token; its text is returned only here. Without `life_seconds` it never expires."""
-        checked = check_grants(grants, groups, producers)
+        checked = check_grants(grants, groups, producers, forward_only)
         record, text = self._new(check_id("token name", name), checked, life_seconds)
         self._catalog.tokens.add(record)
         self.forget()

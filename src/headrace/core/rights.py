@@ -8,12 +8,13 @@ A grant gives rights on the topics that its pattern matches. It may be limited f
   limited to some groups manages those groups, and not the topic.
 - `producers`: publishing with a producer id, or as a writer of commit keys, only for ids that match. Messages without
   a producer id may always be published.
+- `forward_only`: commits only move a group forward, also in a protocol whose commits may move it back (Kafka's).
 
 A producer id that a grant names, without a `*`, belongs to the tokens that name it (`ProducerOwners`). So the limit of
 one token protects its id from all others: a message of theirs with a higher seqno would make duplicates of the owner's.
 
 In a pattern `*` matches any characters. Topic names are case-insensitive; groups and producer ids are case-sensitive.
-Both limits default to `*`, so tokens that were created before the limits existed keep their meaning.
+By default nothing is limited, so tokens that were created before the limits existed keep their meaning.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     right: on its topic, or on all topics if it has none; without a right any authenticated caller may call.
     for_group: the right must hold for the group that is named.
     for_producer: the right must hold for the producer id, or the writer of commit keys, that is named.
+    moves_back: the right must not be limited to moving forward; or `manage` must hold, which moves groups anywhere.
     any_right: any right on its topic is enough.
     full_access: every right on all topics, for all groups and producer ids.
     is_public: no authentication.
@@ -60,6 +62,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     right: Right | None = None
     for_group: bool = False
     for_producer: bool = False
+    moves_back: bool = False
     any_right: bool = False
     full_access: bool = False
     is_public: bool = False
@@ -73,6 +76,7 @@ class Grant(msgspec.Struct, frozen=True):
     rights: frozenset[Right]
     groups: tuple[str, ...] = ALL
     producers: tuple[str, ...] = ALL
+    forward_only: bool = False
 
     def gives(self, right: Right, topic_key: str, group: str | None, producer: str | None) -> bool:
         """Whether this grant gives the right."""
@@ -145,6 +149,12 @@ class Caller(msgspec.Struct, frozen=True):
         name = unicodedata.normalize("NFC", group)
         return any(grant.rights & _OF_GROUPS and _any_matches(grant.groups, name) for grant in self.grants)
 
+    def may_move_back(self, topic: str, group: str) -> bool:
+        """Whether a commit of the caller may move the group back on the topic."""
+        key = topic_key(topic)
+        free = (grant for grant in self.grants if not grant.forward_only)
+        return any(grant.gives(Right.READ, key, group, None) for grant in free) or self.may(Right.MANAGE, topic, group)
+
     def require_any(self, topic: str) -> None:
         """Raise `Forbidden` without any right on the topic."""
         if not self.may_see(topic):
@@ -180,7 +190,10 @@ def has_full_access(grants: Iterable[Grant]) -> bool:
 
 
 def check_grants(
-    grants: Iterable[tuple[str, Iterable[str]]], groups: Iterable[str] = ALL, producers: Iterable[str] = ALL
+    grants: Iterable[tuple[str, Iterable[str]]],
+    groups: Iterable[str] = ALL,
+    producers: Iterable[str] = ALL,
+    forward_only: bool = False,
 ) -> tuple[Grant, ...]:
     """Build grants from unchecked values; the limits apply to all of them."""
     group_patterns = tuple(check_group_name(pattern) for pattern in groups)
@@ -192,7 +205,7 @@ def check_grants(
             given = frozenset(Right(right) for right in rights)
         except ValueError:
             raise InvalidInput("rights", repr(list(rights)), f"rights are {', '.join(Right)}") from None
-        checked.append(Grant(pattern, given, group_patterns, producer_patterns))
+        checked.append(Grant(pattern, given, group_patterns, producer_patterns, forward_only))
     if not checked:
         raise InvalidInput("grants", "none", "a token needs at least one right on some topic")
     return tuple(checked)

@@ -153,6 +153,10 @@ class Principal:
         for (topic, group, producer), operation in self._changes.items():
             named = {"topic": topic, "group": group, "producer_id": producer, **self._named}
             audit.record("done", operation, self.caller.name, self.address, **named)
+        self.forget_changes()
+
+    def forget_changes(self) -> None:
+        """Record nothing of the changes that were required: they are not done, and the call goes on with others."""
         self._changes.clear()
         self._named.clear()
 

@@ -41,6 +41,8 @@ OPERATIONS: Final[dict[str, Need]] = {
     "stage": _PUBLISH_AS_PRODUCER,
     # Registering a group with a size or importance, see `RegisterGroup.needed`
     "change_group": Need(right=Right.MANAGE, for_group=True, is_audited=True),
+    # A commit of Kafka's clients to an offset below the committed one
+    "commit_back": Need(right=Right.READ, for_group=True, moves_back=True, is_audited=True),
     # The queue API: a consumer is a group of its own, which the server names; its numbers deduplicate nothing
     "register_consumer": _READ_AS_GROUP,
     "register_producer": _PUBLISH,
@@ -65,6 +67,8 @@ def check(
         # Without a group name a limited grant cannot match.
         named = (group or "") if need.for_group else None
         caller.require(need.right, topic, named, producer if need.for_producer else None)
+    if need.moves_back and not caller.may_move_back(topic, group or ""):
+        raise Forbidden(caller.name, Right.MANAGE, topic, group or "")
     if need.any_right:
         caller.require_any(topic)
     if need.full_access:

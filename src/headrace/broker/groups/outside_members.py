@@ -21,23 +21,28 @@ class OutsideMembers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # By group the kind of its members, and the topics that they read.
-        self._held: dict[str, tuple[str, frozenset[str]]] = {}
+        self._held: dict[str, tuple[str, set[str]]] = {}
 
     def hold(self, group: str, topics: Iterable[str], kind: str) -> None:
-        """A group has such members in these topics, too, until it is released."""
-        added = {topic_key(topic) for topic in topics}
-        with self._lock:
-            present = self._held.get(group, ("", frozenset()))[1]
-            self._held[group] = kind, present | added
+        """A group has such members in these topics, too, until they are released."""
+        keys = {topic_key(topic) for topic in topics}
+        if keys:
+            with self._lock:
+                self._held.setdefault(group, (kind, set()))[1].update(keys)
 
-    def release(self, group: str) -> None:
-        """A group has no such members any more."""
+    def release(self, group: str, topics: Iterable[str]) -> None:
+        """A group has no such members in these topics any more."""
         with self._lock:
-            self._held.pop(group, None)
+            held = self._held.get(group, ("", set()))[1]
+            held.difference_update(map(topic_key, topics))
+            if not held:
+                self._held.pop(group, None)
 
     def check(self, topic: str, group: str) -> None:
         """Refuse a native member of a group that has others."""
-        kind, topics = self._held.get(group, ("", frozenset()))
-        if topic_key(topic) in topics:
+        with self._lock:
+            kind, topics = self._held.get(group, ("", set()))
+            is_held = topic_key(topic) in topics
+        if is_held:
             rule = f"it has {kind} members in topic {topic!r}, and members of one kind at a time: stop them first"
             raise GroupSizeConflict(group, rule)

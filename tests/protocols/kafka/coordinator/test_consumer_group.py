@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from headrace.protocols.kafka.coordinator.assignment import Owned, Plan, assign
 from headrace.protocols.kafka.coordinator.consumer_group import (
     JOINING,
     LEAVING,
@@ -15,10 +16,8 @@ from headrace.protocols.kafka.coordinator.consumer_group import (
     ConsumerGroup,
     ConsumerHeartbeat,
     ConsumerMember,
-    Owned,
-    assign,
 )
-from headrace.protocols.kafka.coordinator.group import GroupError
+from headrace.protocols.kafka.coordinator.requests import GroupError
 
 TOPICS = frozenset({"t"})
 
@@ -38,12 +37,20 @@ class Site:
         if epoch == JOINING:
             topics, self.owned[name] = topics or TOPICS, frozenset()
         request = ConsumerHeartbeat(name, epoch, instance, "c", "h", 30.0, topics, self.owned[name])
-        member, is_told = self.group.heartbeat(request, self.sizes, self.now)
+        self.group.heartbeat(request, self.now)
+        self.renew()
+        member, is_told = self.group.reconcile(name, request, self.now)
         self.epochs[name] = member.epoch
         if is_told:
             self.owned[name] = member.assigned
         self.check()
         return member
+
+    def renew(self) -> None:
+        """Give members their targets, as the coordinator does before it answers."""
+        plan = self.group.plan({topic: self.sizes.get(topic) for topic in self.group.roster.topics})
+        if plan is not None:
+            self.group.apply(plan, assign(plan))
 
     def check(self) -> None:
         places = [place for owned in self.owned.values() for place in owned]
@@ -94,10 +101,6 @@ def test_topics_and_partitions_may_change() -> None:
     site.beat("bob", topics=frozenset({"u"}))
     site.settle()
     assert site.owned["bob"] == {Owned(2, 0)} and len(site.owned["ann"]) == 8
-    # What a heartbeat does not say of other topics stays.
-    site.sizes = {"t": (1, 8)}
-    site.settle()
-    assert site.counts() == [1, 8]
     site.sizes = {"t": None, "u": None}
     site.settle()
     assert site.counts() == [0, 0]
@@ -106,7 +109,10 @@ def test_topics_and_partitions_may_change() -> None:
 def test_former_members_and_epochs_are_refused() -> None:
     site = Site()
     site.beat("ann")
-    site.beat("bob")
+    for partitions in (7, 8, 6):
+        site.sizes = {"t": (1, partitions)}
+        site.beat("bob")
+        site.settle()
     epoch = site.epochs["bob"]
     for wrong in (epoch + 1, epoch - 2):
         site.epochs["bob"] = wrong
@@ -136,7 +142,7 @@ def test_the_silent_and_those_who_keep_what_they_should_not_are_removed() -> Non
     # Ann goes on, but does not give up anything.
     keeps = ConsumerHeartbeat("ann", site.epochs["ann"], None, "c", "h", 30.0, None, None)
     site.now = 29.0
-    site.group.heartbeat(keeps, site.sizes, site.now)
+    site.group.heartbeat(keeps, site.now)
     site.beat("bob")
     assert site.group.tick(30.0) == ["ann"]
     del site.owned["ann"], site.epochs["ann"]
@@ -205,14 +211,21 @@ def test_whatever_members_do_every_partition_gets_one_owner(seed: int) -> None:
     assert site.counts()[-1] - site.counts()[0] <= 1
 
 
+Targets = dict[str, frozenset[Owned]]
+
+
+def assigned(members: dict[str, frozenset[str]], sizes: dict[str, tuple[int, int]], present: Targets) -> Targets:
+    return assign(Plan(1, members, sizes, {member: present.get(member, frozenset()) for member in members}))
+
+
 def test_assignments_are_even_and_move_as_little_as_can_be() -> None:
     members = {f"m{number}": TOPICS for number in range(4)}
     sizes = {"t": (1, 10)}
-    before = assign(members, sizes, {})
+    before = assigned(members, sizes, {})
     assert sorted(map(len, before.values())) == [2, 2, 3, 3]
-    after = assign(members | {"m5": TOPICS}, sizes, before)
+    after = assigned(members | {"m5": TOPICS}, sizes, before)
     assert sorted(map(len, after.values())) == [2, 2, 2, 2, 2]
     assert all(after[member] <= before[member] for member in members)
-    assert assign({}, sizes, {}) == {}
-    for smaller, larger in pairwise([before, assign(members, {"t": (1, 13)}, before)]):
+    assert assigned({}, sizes, {}) == {}
+    for smaller, larger in pairwise([before, assigned(members, {"t": (1, 13)}, before)]):
         assert all(smaller[member] <= larger[member] for member in members)

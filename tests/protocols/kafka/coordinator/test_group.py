@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocols.kafka.coordinator.group import (
-    ClassicGroup,
-    Effect,
-    GroupError,
-    Join,
-    JoinAnswer,
-    State,
-    SyncAnswer,
-)
+from headrace.protocols.kafka.coordinator.group import ClassicGroup, State
+from headrace.protocols.kafka.coordinator.requests import Effect, GroupError, Join, JoinAnswer, SyncAnswer
 
 
 class Room:
@@ -39,6 +32,12 @@ class Room:
         joined, effects = self.group.join(request, f"m{self.ids}", needs_id, self.now)
         self.effects += effects
         return joined
+
+    def leave(self, *leavers: str | tuple[str, str | None]) -> list[str]:
+        named = [(each, None) if isinstance(each, str) else each for each in leavers]
+        errors, effects = self.group.leave(named, self.now)
+        self.effects += effects
+        return errors
 
     def sync(self, member_id: str, generation: int | None = None, given: dict[str, bytes] | None = None) -> None:
         now = self.group.generation if generation is None else generation
@@ -148,14 +147,13 @@ def test_a_silent_member_is_removed() -> None:
 
 def test_leaving_starts_a_round_and_the_last_leaves_an_empty_group() -> None:
     room, (first, second) = stable()
-    room.effects += room.group.leave(first, None, room.now)
+    assert room.leave(first) == ["none"]
     room.join(second)
     answer = room.answers()[second]
     assert isinstance(answer, JoinAnswer) and answer.leader == second
-    room.group.leave(second, None, room.now)
+    assert room.leave(second, second) == ["none", "unknown_member_id"]
     assert room.state() == State.EMPTY and room.group.is_unused
-    with refused("unknown_member_id"):
-        room.group.leave(second, None, room.now)
+    assert room.leave(second) == ["unknown_member_id"]
 
 
 def test_a_follower_that_joins_again_without_a_change_disturbs_nobody() -> None:
@@ -219,7 +217,7 @@ def test_a_round_waits_for_those_who_were_given_an_id() -> None:
         room.join(needs_id=True)
     room.join(first)
     assert room.state() == State.PREPARING
-    room.effects += room.group.leave(caught.value.member_id, None, room.now)
+    assert room.leave(caught.value.member_id) == ["none"]
     assert room.state() == State.COMPLETING
 
 
@@ -232,11 +230,10 @@ def test_static_members_come_back_under_their_name() -> None:
     for call in (
         lambda: room.group.heartbeat(first, "one", room.group.generation, room.now),
         lambda: room.join(first, instance="one"),
-        lambda: room.group.leave(first, "one", room.now),
     ):
         with refused("fenced_instance_id"):
             call()
-    room.effects += room.group.leave("", "one", room.now)
+    assert room.leave((first, "one"), ("", "one")) == ["fenced_instance_id", "none"]
     assert room.group.is_unused
 
 
@@ -333,7 +330,7 @@ def test_only_present_members_commit() -> None:
 def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
     room = Room(delay=5.0)
     first = room.join()
-    room.effects += room.group.leave(first, None, room.now)
+    room.leave(first)
     assert room.answers()[first] == JoinAnswer(first, "unknown_member_id")
     room.tick(5.0)
     assert room.state() == State.EMPTY
@@ -342,5 +339,5 @@ def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
     room.join(second)
     room.sync(second)
     room.effects = []
-    room.effects += room.group.leave(second, None, room.now)
+    room.leave(second)
     assert room.answers()[second] == SyncAnswer(second, "unknown_member_id")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -105,11 +104,6 @@ class Call:
         """Raise without any right that covers this group: its members are nothing to others, whatever they know."""
         if not self.principal.caller.may_use_group(group):
             self.principal.require("join", "*", group)
-
-    def may_see_group(self, group: str, topics: Iterable[str]) -> bool:
-        """Whether the caller may be told of a group that reads these topics."""
-        caller = self.principal.caller
-        return caller.may_use_group(group) and all(map(caller.may_see, topics))
 
     async def unless_gone(self, future: asyncio.Future[dict[str, object]]) -> dict[str, object] | None:
         """What a future will hold; none if the client disconnects or the server stops before."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from headrace.protocols.kafka.apis import acls, cluster, configs, topics
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups import administration, consumers, members
+from headrace.protocols.kafka.apis.groups import offsets as group_offsets
 from headrace.protocols.kafka.apis.records import deletion, fetch, offsets, producers
 from headrace.protocols.kafka.messages.reader import ELEMENTS_MAX
 
@@ -52,8 +53,8 @@ APIS: Final[dict[int, Api]] = {
     FETCH: Api("Fetch", range(4, 19), fetch.fetch, ELEMENTS_MAX),
     2: Api("ListOffsets", range(1, 12), offsets.list_offsets, _PARTITIONS),
     3: Api("Metadata", range(14), cluster.metadata, _NAMES),
-    8: Api("OffsetCommit", range(2, 11), administration.offset_commit, _PARTITIONS),
-    9: Api("OffsetFetch", range(1, 11), administration.offset_fetch, _PARTITIONS),
+    8: Api("OffsetCommit", range(2, 11), group_offsets.offset_commit, _PARTITIONS),
+    9: Api("OffsetFetch", range(1, 11), group_offsets.offset_fetch, _PARTITIONS),
     10: Api("FindCoordinator", range(7), cluster.find_coordinator, _NAMES),
     11: Api("JoinGroup", range(10), members.join_group, _FEW),
     12: Api("Heartbeat", range(5), members.heartbeat, _FEW),
@@ -77,7 +78,7 @@ APIS: Final[dict[int, Api]] = {
     37: Api("CreatePartitions", range(4), topics.create_partitions, _NAMES),
     42: Api("DeleteGroups", range(3), administration.delete_groups, _NAMES),
     44: Api("IncrementalAlterConfigs", range(2), configs.incremental_alter_configs, _NAMES),
-    47: Api("OffsetDelete", range(1), administration.offset_delete, _PARTITIONS),
+    47: Api("OffsetDelete", range(1), group_offsets.offset_delete, _PARTITIONS),
     60: Api("DescribeCluster", range(3), cluster.describe_cluster, _FEW),
     68: Api("ConsumerGroupHeartbeat", range(2), consumers.consumer_group_heartbeat, _PARTITIONS),
     69: Api("ConsumerGroupDescribe", range(2), consumers.consumer_group_describe, _NAMES),

@@ -13,11 +13,15 @@ names them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
-from headrace.protocols.kafka.coordinator.group import GroupError
+from headrace.core.rights import ANYONE, Caller
+from headrace.protocols.kafka.coordinator.assignment import Owned, Plan
+from headrace.protocols.kafka.coordinator.requests import REBALANCE_SECONDS_MAX, GroupError
+from headrace.protocols.kafka.coordinator.roster import PLACE_BYTES, Roster, Seat
 
 JOINING: Final = 0
 LEAVING: Final = -1
@@ -27,18 +31,14 @@ PAUSING: Final = -2
 SESSION_SECONDS: Final = 45.0
 
 
-class Owned(NamedTuple):
-    """A partition of a topic, which is known by its number: another topic of its name is another one."""
-
-    topic_id: int
-    partition: int
-
-
-class MemberSubscription(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MemberSubscription:
     """What a member asked for: topics by name, and those whose whole name matches a regular expression, if any."""
 
     names: frozenset[str] = frozenset()
     pattern: str = ""
+    # Which topics there were, and who asked, when the expression was looked up: the same have the same answer.
+    looked_up: tuple[int, Caller] | None = None
 
 
 @dataclass(slots=True)
@@ -50,6 +50,7 @@ class ConsumerMember:
     client_id: str
     host: str
     rebalance_seconds: float
+    # The keys of those that its subscription means at the moment.
     topics: frozenset[str]
     deadline: float
     epoch: int = JOINING
@@ -59,7 +60,6 @@ class ConsumerMember:
     revoking: frozenset[Owned] = frozenset()
     # When it must have given that up.
     revocation_deadline: float | None = None
-    # `topics` are what it means at the moment.
     subscription: MemberSubscription = field(default_factory=MemberSubscription)
 
     @property
@@ -70,7 +70,7 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeat:
-    """What a member sends; what has not changed since its last heartbeat is None."""
+    """What a member sends; what has not changed since its last heartbeat is None. Topics are keys."""
 
     member_id: str
     epoch: int
@@ -80,71 +80,84 @@ class ConsumerHeartbeat:
     rebalance_seconds: float
     topics: frozenset[str] | None
     owned: frozenset[Owned] | None
+    # Whether it says all again, since it may have missed an answer.
+    is_full: bool = False
+    subscription: MemberSubscription = field(default_factory=MemberSubscription)
+    caller: Caller = ANYONE
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """A group whose members are assigned partitions by the server."""
+    """A group whose members are assigned partitions by the server.
+
+    Whoever calls `heartbeat` or `leave` sees to it that a group that is stale is planned, assigned and told (`plan`,
+    `assign`, `apply`) before members are told more (`reconcile`).
+    """
 
     id: str
     members_max: int
+    roster: Roster = field(default_factory=Roster)
+    # Of members, topics and partitions, and the one that targets are of.
     epoch: int = 0
+    assignment_epoch: int = 0
+    # Whether members or topics have changed since the last plan.
+    is_stale: bool = False
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     # Of the topics that members read: number, and how many partitions there are.
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # Who owns a partition, or has not let it go.
+    _holders: dict[Owned, str] = field(default_factory=dict)
+    # Whose member was the first, and the memory that partitions take.
+    _charged: tuple[str, int] = ("", 0)
+    # Nothing is due before.
+    _due: float = math.inf
 
     @property
     def state(self) -> str:
         """The state as Kafka's tools show it."""
         if not self.members:
             return "Empty"
-        is_settled = all(each.epoch == self.epoch and each.assigned == each.target for each in self.members.values())
+        is_settled = not self.is_stale and all(map(self._is_settled, self.members.values()))
         return "Stable" if is_settled else "Reconciling"
 
-    def topics(self) -> set[str]:
-        """The topics that any member reads."""
-        return {topic for member in self.members.values() for topic in member.topics}
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing would be lost if it were forgotten."""
+        return not self.members
+
+    def has(self, member_id: str) -> bool:
+        """Whether this is a member."""
+        return member_id in self.members
 
     def next_deadline(self) -> float | None:
-        """When `tick` has something to do, if nothing happens before."""
-        ends = [each.deadline for each in self.members.values()]
-        ends += [end for each in self.members.values() if (end := each.revocation_deadline) is not None]
-        return min(ends, default=None)
+        """When to call `tick`, if nothing happens before: what is due then may have been put off."""
+        return None if math.isinf(self._due) else self._due
 
-    def heartbeat(
-        self, request: ConsumerHeartbeat, sizes: Mapping[str, tuple[int, int] | None], now: float
-    ) -> tuple[ConsumerMember, bool]:
-        """Join, stay or reconcile; the member, and whether it has to be told its assignment.
+    def _by(self, deadline: float) -> float:
+        self._due = min(self._due, deadline)
+        return deadline
 
-        `sizes` are those of topics that members read, None for those that do not exist. Others are as they were.
-        """
+    def heartbeat(self, request: ConsumerHeartbeat, now: float) -> ConsumerMember:
+        """Join or stay, perhaps with other topics."""
         member = self._joined(request, now) if request.epoch == JOINING else self._known(request)
-        member.deadline = now + SESSION_SECONDS
-        member.rebalance_seconds = request.rebalance_seconds if request.rebalance_seconds > 0 else SESSION_SECONDS
         if request.topics is not None and request.topics != member.topics:
-            member.topics = request.topics
-            self._begin_epoch()
-        known = {name: sizes[name] if name in sizes else self.sizes.get(name) for name in self.topics()}
-        present = {name: size for name, size in known.items() if size is not None}
-        if present != self.sizes:
-            self.sizes = present
-            self._begin_epoch()
-        if request.owned is not None:
-            # Sent after the member was told what to give up.
-            member.revoking &= request.owned
-        before = member.assigned
-        self._reconcile(member, now)
-        is_full = request.epoch == JOINING or request.topics is not None
-        return member, is_full or member.assigned != before
+            self.roster.put(member.id, _seat(request, request.topics))
+            member.topics, self.is_stale = request.topics, True
+        member.subscription = request.subscription
+        member.deadline = self._by(now + SESSION_SECONDS)
+        asked = request.rebalance_seconds if request.rebalance_seconds > 0 else SESSION_SECONDS
+        member.rebalance_seconds = min(asked, REBALANCE_SECONDS_MAX)
+        return member
 
     def leave(self, member_id: str, instance_id: str | None, epoch: int, now: float) -> None:
         """Let a member go; a static one that will come back keeps its place for its session."""
         member = self._found(member_id, instance_id)
         if epoch == PAUSING and member.instance_id is not None:
-            member.epoch, member.revoking, member.deadline = PAUSING, frozenset(), now + SESSION_SECONDS
+            self._let_go(member.revoking)
+            member.epoch, member.revoking, member.deadline = PAUSING, frozenset(), self._by(now + SESSION_SECONDS)
             member.revocation_deadline = None
             return
-        self._remove([member.id])
+        self.remove([member.id])
 
     def check_commit(self, member_id: str, epoch: int) -> None:
         """Refuse the offsets of a former member or epoch; without a member only an empty group commits."""
@@ -160,8 +173,23 @@ class ConsumerGroup:
             for each in self.members.values()
             if each.deadline <= now or (each.revocation_deadline is not None and each.revocation_deadline <= now)
         ]
-        self._remove(late)
+        self.remove(late)
+        ends = [each.deadline for each in self.members.values()]
+        ends += [end for each in self.members.values() if (end := each.revocation_deadline) is not None]
+        self._due = min(ends, default=math.inf)
         return late
+
+    def remove(self, member_ids: Iterable[str]) -> None:
+        """Remove members; others may have what they own."""
+        for member_id in member_ids:
+            member = self.members.pop(member_id)
+            self._let_go(member.assigned)
+            self._let_go(member.revoking)
+            self.roster.remove(member_id)
+            self.is_stale = True
+        if not self.members:
+            self.roster.memory.release(*self._charged)
+            self._charged = self._charged[0], 0
 
     # Members
 
@@ -169,28 +197,36 @@ class ConsumerGroup:
         known = self.members.get(request.member_id)
         if known is not None:
             # It has lost what it knew, so it owns nothing.
+            self._let_go(known.revoking)
             known.revoking = frozenset()
             return known
-        former = self._static(request.instance_id)
+        former_id = self.roster.instance(request.instance_id)
+        former = None if former_id is None else self.members[former_id]
         if former is not None and former.epoch != PAUSING:
             raise GroupError("unreleased_instance_id", request.member_id)
         if former is None and len(self.members) >= self.members_max:
             raise GroupError("group_max_size_reached", request.member_id)
+        topics = (request.topics or frozenset()) if former is None else former.topics
         member = ConsumerMember(
             request.member_id,
             request.instance_id,
             request.client_id,
             request.host,
             request.rebalance_seconds,
-            frozenset() if former is None else former.topics,
-            now + SESSION_SECONDS,
+            topics,
+            now,
         )
-        if former is not None:
+        self._charged = self._charged[0] or request.caller.name, self._charged[1]
+        if former is None:
+            self.roster.put(member.id, _seat(request, topics))
+            self.is_stale = True
+        else:
+            self.roster.put(former.id, _seat(request, topics))
+            self.roster.rename(former.id, member.id)
             member.target, member.assigned = former.target, former.assigned
+            self._holders.update(dict.fromkeys(member.assigned, member.id))
             del self.members[former.id]
         self.members[member.id] = member
-        if former is None:
-            self._begin_epoch()
         return member
 
     def _known(self, request: ConsumerHeartbeat) -> ConsumerMember:
@@ -203,73 +239,80 @@ class ConsumerGroup:
     def _found(self, member_id: str, instance_id: str | None) -> ConsumerMember:
         member = self.members.get(member_id)
         if member is None:
-            is_taken = self._static(instance_id) is not None
+            is_taken = self.roster.instance(instance_id) is not None
             raise GroupError("fenced_instance_id" if is_taken else "unknown_member_id", member_id)
         return member
 
-    def _static(self, instance_id: str | None) -> ConsumerMember | None:
-        if instance_id is None:
-            return None
-        return next((each for each in self.members.values() if each.instance_id == instance_id), None)
-
-    def _remove(self, member_ids: list[str]) -> None:
-        for member_id in member_ids:
-            del self.members[member_id]
-        if member_ids:
-            self._begin_epoch()
-
     # Assignments
 
-    def _begin_epoch(self) -> None:
-        self.epoch += 1
-        targets = assign(
-            {each.id: each.topics for each in self.members.values()},
-            self.sizes,
-            {each.id: each.target for each in self.members.values()},
-        )
-        for member in self.members.values():
-            member.target = targets[member.id]
+    def plan(self, sizes: Mapping[str, tuple[int, int] | None]) -> Plan | None:
+        """Begin a new epoch, if members, topics or partitions have changed: what is to be assigned.
 
-    def _reconcile(self, member: ConsumerMember, now: float) -> None:
-        """Take the next step of a member towards its target."""
-        member.revoking |= member.assigned - member.target
-        member.assigned &= member.target
+        `sizes` are those of topics that members read, None for those that do not exist.
+        """
+        present = {topic: size for topic in self.roster.topics if (size := sizes.get(topic)) is not None}
+        if not self.is_stale and present == self.sizes:
+            return None
+        caller, charged = self._charged
+        cost = PLACE_BYTES * sum(count for _, count in present.values())
+        self.roster.memory.hold(caller, cost - charged)
+        self._charged = caller, cost
+        # Topics may have been added while sizes were looked up.
+        self.is_stale = not self.roster.topics <= sizes.keys()
+        self.epoch, self.sizes = self.epoch + 1, present
+        members = self.members.values()
+        return Plan(self.epoch, {each.id: each.topics for each in members}, present, {e.id: e.target for e in members})
+
+    def apply(self, plan: Plan, targets: Mapping[str, frozenset[Owned]]) -> None:
+        """Give members the targets of a plan; for those who came or left meanwhile there has to be another."""
+        for member_id, target in targets.items():
+            member = self.members.get(member_id)
+            if member is None:
+                self.is_stale = True
+            else:
+                member.target = target
+        self.assignment_epoch = plan.epoch
+
+    def reconcile(self, member_id: str, request: ConsumerHeartbeat, now: float) -> tuple[ConsumerMember, bool]:
+        """Take the next step of a member towards its target; whether it has to be told its assignment."""
+        member = self._found(member_id, request.instance_id)
+        before = member.assigned
+        if request.owned is not None and member.revoking:
+            # Sent after the member was told what to give up.
+            self._let_go(member.revoking - request.owned)
+            member.revoking &= request.owned
+        if not self._is_settled(member):
+            self._step(member, now)
+        is_full = request.is_full or request.epoch == JOINING
+        return member, is_full or member.assigned is not before
+
+    def _is_settled(self, member: ConsumerMember) -> bool:
+        """Whether nothing is left to do for a member: within an epoch it is assigned nothing but its target."""
+        is_complete = not member.revoking and len(member.assigned) == len(member.target)
+        return is_complete and member.epoch == self.assignment_epoch
+
+    def _step(self, member: ConsumerMember, now: float) -> None:
+        lost = member.assigned - member.target
+        if lost:
+            member.revoking |= lost
+            member.assigned -= lost
         if member.revoking:
             if member.revocation_deadline is None:
-                member.revocation_deadline = now + member.rebalance_seconds
+                member.revocation_deadline = self._by(now + member.rebalance_seconds)
             return
         member.revocation_deadline = None
-        taken = {place for other in self.members.values() if other is not member for place in other.held}
-        member.assigned |= member.target - taken
-        if member.epoch != self.epoch:
-            member.former_epoch, member.epoch = member.epoch, self.epoch
+        gained = {place for place in member.target - member.assigned if place not in self._holders}
+        if gained:
+            self._holders.update(dict.fromkeys(gained, member.id))
+            member.assigned |= gained
+        if member.epoch != self.assignment_epoch:
+            member.former_epoch, member.epoch = member.epoch, self.assignment_epoch
+
+    def _let_go(self, places: Iterable[Owned]) -> None:
+        for place in places:
+            del self._holders[place]
 
 
-def assign(
-    topics: Mapping[str, Set[str]], sizes: Mapping[str, tuple[int, int]], present: Mapping[str, Set[Owned]]
-) -> dict[str, frozenset[Owned]]:
-    """Partitions for each member, evenly among those who read the topic; each keeps what it has as far as that goes."""
-    readers_of = {name: [member for member, read in topics.items() if name in read] for name in sorted(sizes)}
-    places = {
-        Owned(topic_id, partition): readers
-        for name, readers in readers_of.items()
-        if readers
-        for topic_id, count in [sizes[name]]
-        for partition in range(count)
-    }
-    share, extra = divmod(len(places), len(topics)) if topics else (0, 0)
-    found: dict[str, set[Owned]] = {member: set() for member in topics}
-    owners = {place: member for member, owned in present.items() for place in owned}
-    left = []
-    for place, readers in places.items():
-        owner = owners.get(place)
-        if owner is not None and owner in readers and len(found[owner]) < share:
-            found[owner].add(place)
-        elif owner is not None and owner in readers and len(found[owner]) == share and extra > 0:
-            extra -= 1
-            found[owner].add(place)
-        else:
-            left.append(place)
-    for place in left:
-        found[min(places[place], key=lambda member: len(found[member]))].add(place)
-    return {member: frozenset(owned) for member, owned in found.items()}
+def _seat(request: ConsumerHeartbeat, topics: frozenset[str]) -> Seat:
+    size = len(request.member_id) + len(request.client_id) + len(request.subscription.pattern)
+    return Seat(request.caller, request.instance_id, topics, size)

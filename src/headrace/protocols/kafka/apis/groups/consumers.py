@@ -2,27 +2,32 @@
 
 One request does what JoinGroup, SyncGroup, Heartbeat and LeaveGroup do in the older protocol. Topics are named by id in
 assignments, and by name or by a regular expression in subscriptions. A member needs the right to read every topic that
-it names, in a grant that covers its group; an expression means those topics that it may read, and is looked at again in
-every heartbeat. Committed offsets are those of all groups.
+it names, in a grant that covers its group, and those of the other members (`edge.groups`); an expression means those
+topics that it may read, and is looked up again when topics have changed. Committed offsets are those of all groups.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from kio.schema.errors import ErrorCode
 
+from headrace.broker import Broker
 from headrace.core.errors import GroupSizeConflict, HeadraceError, InvalidInput
 from headrace.core.limits import ID_CHARACTERS_MAX
-from headrace.core.names import check_group_name, check_topic_name
-from headrace.core.rights import Right
-from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.groups.members import check_native, code_named
+from headrace.core.names import check_group_name, check_topic_name, topic_key
+from headrace.core.rights import Caller
+from headrace.edge.groups import may_read_all, require_all
+from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call
+from headrace.protocols.kafka.apis.groups.members import check_native, code_named, seen
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
+from headrace.protocols.kafka.coordinator.assignment import Owned
 from headrace.protocols.kafka.coordinator.consumer_group import (
     JOINING,
     PAUSING,
@@ -30,9 +35,8 @@ from headrace.protocols.kafka.coordinator.consumer_group import (
     ConsumerHeartbeat,
     ConsumerMember,
     MemberSubscription,
-    Owned,
 )
-from headrace.protocols.kafka.coordinator.group import GroupError
+from headrace.protocols.kafka.coordinator.requests import GroupError
 from headrace.protocols.kafka.errors import code_of, message_of
 
 _MILLISECONDS: Final = 1000
@@ -71,46 +75,37 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
     if request.member_epoch < PAUSING:
         raise InvalidInput("member epoch", str(request.member_epoch), f"it is at least {PAUSING}")
     if request.member_epoch < JOINING:
-        coordinator.consumer_leave(group_id, request.member_id, request.instance_id, request.member_epoch)
+        coordinator.consumer_leave(
+            call.principal, group_id, request.member_id, request.instance_id, request.member_epoch
+        )
         return {"member_id": request.member_id, "member_epoch": request.member_epoch, "assignment": None}
     if request.server_assignor not in _ASSIGNORS:
         return _refused(ErrorCode.unsupported_assignor, "assignors are uniform and range")
     for field in (request.member_id, request.instance_id or "", request.rack_id or ""):
         if len(field) > ID_CHARACTERS_MAX:
             raise InvalidInput("member", f"{len(field)} characters", f"ids have at most {ID_CHARACTERS_MAX} characters")
-    known = coordinator.find_consumer(group_id)
-    present = None if known is None else known.members.get(request.member_id)
+    present = _present(call, group_id, request.member_id)
     subscription = _subscription(request, present)
     try:
-        read = subscription.names | _matching(call, subscription.pattern, group_id)
+        topics, subscription = await _topics(call, group_id, subscription, present)
     except pa.ArrowInvalid as error:
         return _refused(ErrorCode.invalid_regular_expression, f"{subscription.pattern[:100]!r}: {error}")
-    _check_count(len(read))
-    is_told = request.subscribed_topic_names is not None or getattr(request, "subscribed_topic_regex", None) is not None
-    names = read if is_told or present is None or read != present.topics else None
-    if names is not None:
-        for name in subscription.names:
-            check_topic_name(name)
-            call.principal.require("join", name, group_id)
-        await call.parts.bridge.call(check_native, call.parts.bridge.broker, list(names), group_id)
-    member_id = request.member_id or (str(uuid.uuid4()) if request.member_epoch == JOINING else "")
     heartbeat = ConsumerHeartbeat(
-        member_id,
+        request.member_id or (str(uuid.uuid4()) if request.member_epoch == JOINING else ""),
         request.member_epoch,
         request.instance_id,
         call.client_id,
         call.host,
         request.rebalance_timeout / _MILLISECONDS,
-        names,
-        _owned(request.topic_partitions),
+        topics,
+        await _owned(call, request.topic_partitions),
+        request.subscribed_topic_names is not None or getattr(request, "subscribed_topic_regex", None) is not None,
+        subscription,
+        call.principal.caller,
     )
-    # Others may have joined or left while topics were looked up.
-    known = coordinator.find_consumer(group_id)
-    topics = (set() if known is None else known.topics()) | set(names or ())
-    member, is_told = coordinator.consumer_heartbeat(group_id, heartbeat, await _sizes(call, topics))
-    member.subscription = subscription
-    if names is not None:
-        call.parts.bridge.broker.outside_members.hold(group_id, names, "Kafka")
+    member, is_told = await coordinator.consumer_heartbeat(call.principal, group_id, heartbeat)
+    if is_told:
+        await call.hold(len(member.assigned))
     return {
         "error_code": ErrorCode.none,
         "member_id": member.id,
@@ -118,6 +113,12 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
         "heartbeat_interval": round(call.parts.settings.heartbeat_seconds * _MILLISECONDS),
         "assignment": {"topic_partitions": _grouped(member.assigned)} if is_told else None,
     }
+
+
+def _present(call: Call, group_id: str, member_id: str) -> ConsumerMember | None:
+    """A member as it is known, whoever it is of: the coordinator checks that."""
+    groups = [each for each in call.parts.coordinator.named(group_id) if isinstance(each, ConsumerGroup)]
+    return next((group.members[member_id] for group in groups if member_id in group.members), None)
 
 
 def _subscription(request: Any, present: ConsumerMember | None) -> MemberSubscription:
@@ -130,9 +131,34 @@ def _subscription(request: Any, present: ConsumerMember | None) -> MemberSubscri
         rule = f"an expression has at most {PATTERN_CHARACTERS_MAX} characters"
         raise InvalidInput("subscribed topics", f"{len(pattern)} characters", rule)
     before = MemberSubscription() if present is None else present.subscription
+    if names is None and pattern is None:
+        return before
     return MemberSubscription(
         before.names if names is None else frozenset(names), before.pattern if pattern is None else pattern
     )
+
+
+async def _topics(
+    call: Call, group_id: str, subscription: MemberSubscription, present: ConsumerMember | None
+) -> tuple[frozenset[str] | None, MemberSubscription]:
+    """The keys of the topics that a member reads; None if nothing has changed since they were looked up."""
+    broker, caller = call.parts.bridge.broker, call.principal.caller
+    looked_up = broker.topics_version() if subscription.pattern else 0, caller
+    if subscription.looked_up == looked_up:
+        return None, subscription
+    for name in subscription.names:
+        check_topic_name(name)
+    require_all(call.principal, "join", group_id, subscription.names)
+    read = subscription.names
+    if subscription.pattern:
+        read |= await call.parts.bridge.call(_matching, broker, caller, subscription.pattern, group_id)
+    _check_count(len(read))
+    topics = frozenset(map(topic_key, read))
+    subscription = replace(subscription, looked_up=looked_up)
+    if present is not None and topics == present.topics:
+        return None, subscription
+    await check_native(call, group_id, topics)
+    return topics, subscription
 
 
 def _check_count(topics: int) -> None:
@@ -140,39 +166,30 @@ def _check_count(topics: int) -> None:
         raise InvalidInput("subscribed topics", str(topics), f"at most {TOPICS_MAX}")
 
 
-def _matching(call: Call, pattern: str, group: str) -> frozenset[str]:
+def _matching(broker: Broker, caller: Caller, pattern: str, group: str) -> frozenset[str]:
     """The topics that an expression means: their whole names match, and the caller may read them.
 
     By RE2, as in Kafka: no expression takes long.
     """
-    if not pattern:
-        return frozenset()
-    names = pa.array(call.parts.bridge.broker.known_topics(), pa.string())
+    names = pa.array(broker.known_topics(), pa.string())
     found = names.filter(pc.match_substring_regex(names, f"^(?:{pattern})$")).to_pylist()
-    return frozenset(name for name in found if call.principal.caller.may(Right.READ, name, group))
+    return frozenset(name for name in found if may_read_all(caller, group, [name]))
 
 
-def _owned(given: Any) -> frozenset[Owned] | None:
+async def _owned(call: Call, given: Any) -> frozenset[Owned] | None:
     """What a member says that it owns; what is not ours cannot be."""
     if given is None:
         return None
+    if sum(len(topic.partitions) for topic in given) > LOOP_ELEMENTS_MAX:
+        return await call.parts.bridge.call(_places, given)
+    return _places(given)
+
+
+def _places(given: Any) -> frozenset[Owned]:
     numbered = ((topic_number(topic.topic_id), topic.partitions) for topic in given)
     return frozenset(
         Owned(number, each) for number, partitions in numbered if number is not None for each in partitions
     )
-
-
-async def _sizes(call: Call, topics: Iterable[str]) -> dict[str, tuple[int, int] | None]:
-    """Number and partitions of topics; None for those that do not exist."""
-    sizes: dict[str, tuple[int, int] | None] = {}
-    for name in sorted(topics):
-        try:
-            await call.parts.bridge.know(name)
-            reader = call.parts.bridge.broker.reader(name)
-            sizes[name] = (reader.topic_id, reader.partitions)
-        except HeadraceError:
-            sizes[name] = None
-    return sizes
 
 
 def _grouped(places: Iterable[Owned]) -> list[dict[str, Any]]:
@@ -183,43 +200,47 @@ def _grouped(places: Iterable[Owned]) -> list[dict[str, Any]]:
 
 
 async def consumer_group_describe(call: Call, request: Any) -> dict[str, Any]:
-    """Members, subscriptions and assignments of groups."""
-    return {"groups": [_described(call, name) for name in request.group_ids]}
+    """Members, subscriptions and assignments of groups, each once."""
+    return {"groups": [await _described(call, name) for name in dict.fromkeys(request.group_ids)]}
 
 
-def _described(call: Call, name: str) -> dict[str, Any]:
+async def _described(call: Call, name: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"error_code": ErrorCode.none, "group_id": name, "group_state": "Dead", "members": []}
+    await call.hold(1)
     if not call.parts.nodes.is_coordinator(name):
         return answer | {"error_code": ErrorCode.not_coordinator}
-    group = call.parts.coordinator.find_consumer(name)
-    if group is None or not call.may_see_group(name, group.topics()):
+    visible = [each for each in seen(call, name) if isinstance(each, ConsumerGroup)]
+    if not visible:
         message = f"group {name!r} has no members of this protocol"
         return answer | {"error_code": ErrorCode.group_id_not_found, "error_message": message}
+    group = visible[0]
+    members = group.members.values()
+    await call.hold(sum(1 + len(each.topics) + len(each.assigned) + len(each.target) for each in members))
+    broker = call.parts.bridge.broker
+    names = {topic_uuid(number): broker.known_topic_name(number) or "" for number, _ in group.sizes.values()}
     return answer | {
         "group_state": group.state,
         "group_epoch": group.epoch,
-        "assignment_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
         "assignor_name": ASSIGNOR,
-        "members": [_member(group, member) for member in group.members.values()],
+        "members": [_member(group, member, names) for member in members],
     }
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
-    names = {number: name for name, (number, _) in group.sizes.items()}
-
+def _member(group: ConsumerGroup, member: ConsumerMember, names: Mapping[UUID, str]) -> dict[str, Any]:
     def shown(places: Iterable[Owned]) -> dict[str, Any]:
-        named = {topic_uuid(number): name for number, name in names.items()}
         return {
-            "topic_partitions": [{**each, "topic_name": named.get(each["topic_id"], "")} for each in _grouped(places)]
+            "topic_partitions": [{**each, "topic_name": names.get(each["topic_id"], "")} for each in _grouped(places)]
         }
 
+    numbers = {topic: topic_uuid(group.sizes[topic][0]) for topic in member.topics if topic in group.sizes}
     return {
         "member_id": member.id,
         "instance_id": member.instance_id,
         "member_epoch": member.epoch,
         "client_id": member.client_id,
         "client_host": f"/{member.host}",
-        "subscribed_topic_names": sorted(member.topics),
+        "subscribed_topic_names": sorted(names[numbers[each]] if each in numbers else each for each in member.topics),
         "subscribed_topic_regex": member.subscription.pattern,
         "assignment": shown(member.assigned),
         "target_assignment": shown(member.target),

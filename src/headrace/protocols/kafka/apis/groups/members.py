@@ -1,23 +1,32 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup: membership of consumer groups, as the coordinator decides.
 
-A consumer needs the right to read every topic that it subscribes to, in a grant that covers its group. A member of any
-other kind of group, such as a worker of Kafka Connect, needs that right on all topics. Groups that have native members,
-or a fixed size, cannot be joined.
+A consumer needs the right to read every topic that it subscribes to, in a grant that covers its group, and those of
+the other members (`edge.groups`). A member of any other kind of group, such as a worker of Kafka Connect, needs that
+right on all topics. Groups that have native members, or a fixed size, cannot be joined.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from headrace.broker import Broker
 from headrace.core.errors import GroupNotFound, GroupSizeConflict, HeadraceError, InvalidInput, TopicNotFound
-from headrace.core.names import check_group_name
-from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.coordinator.group import GroupError, Join, JoinAnswer, SyncAnswer
+from headrace.core.names import check_group_name, composed, topic_key
+from headrace.edge.access import Principal
+from headrace.edge.groups import ALL_TOPICS, may_read_all, require_all
+from headrace.protocols.kafka.apis.call import ANSWER_ELEMENT_BYTES, Call
+from headrace.protocols.kafka.coordinator.coordinator import Group
+from headrace.protocols.kafka.coordinator.requests import (
+    REBALANCE_SECONDS_MAX,
+    GroupError,
+    Join,
+    JoinAnswer,
+    SyncAnswer,
+)
 from headrace.protocols.kafka.errors import code_of
 from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader
 
@@ -25,8 +34,9 @@ _MILLISECONDS: Final = 1000
 # From this version on a new member is told its id before it joins.
 _ID_FIRST_VERSION: Final = 4
 _CONSUMER: Final = "consumer"
-# What a member may tell the others, over all protocols that it supports.
+# What a member may tell the others, over all protocols that it supports, and the topics among it.
 METADATA_BYTES_MAX: Final = 1 << 20
+TOPICS_MAX: Final = 10_000
 
 
 def code_named(error: str) -> ErrorCode:
@@ -43,30 +53,28 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
         return refused | {"error_code": ErrorCode.invalid_group_id}
     if not call.parts.nodes.is_coordinator(request.group_id):
         return refused | {"error_code": ErrorCode.not_coordinator}
-    session_seconds = request.session_timeout / _MILLISECONDS
     protocols = {each.name: each.metadata for each in request.protocols}
-    join = Join(
-        request.member_id,
-        getattr(request, "group_instance_id", None),
-        call.client_id,
-        call.host,
-        session_seconds,
-        max(0, getattr(request, "rebalance_timeout", request.session_timeout)) / _MILLISECONDS,
-        request.protocol_type,
-        protocols,
-    )
     try:
         if sum(map(len, protocols.values())) > METADATA_BYTES_MAX:
             raise InvalidInput("metadata", "too many bytes", f"at most {METADATA_BYTES_MAX} of a member")
         call.require_group(request.group_id)
-        topics = subscribed(protocols) if request.protocol_type == _CONSUMER else ["*"]
-        for topic in topics:
-            call.principal.require("join", topic, request.group_id)
-        broker = call.parts.bridge.broker
-        await call.parts.bridge.call(check_native, broker, topics, request.group_id)
-        future = call.parts.coordinator.join(request.group_id, join, call.version >= _ID_FIRST_VERSION)
-        if request.protocol_type == _CONSUMER:
-            broker.outside_members.hold(request.group_id, topics, "Kafka")
+        topics = await call.parts.bridge.call(_readable, call.principal, request, protocols)
+        await check_native(call, request.group_id, topics)
+        rebalance_seconds = getattr(request, "rebalance_timeout", request.session_timeout) / _MILLISECONDS
+        join = Join(
+            request.member_id,
+            getattr(request, "group_instance_id", None),
+            call.client_id,
+            call.host,
+            request.session_timeout / _MILLISECONDS,
+            min(max(0.0, rebalance_seconds), REBALANCE_SECONDS_MAX),
+            request.protocol_type,
+            protocols,
+            call.principal.caller,
+            topics,
+        )
+        needs_id = call.version >= _ID_FIRST_VERSION
+        future = call.parts.coordinator.join(call.principal, request.group_id, join, needs_id)
     except GroupError as error:
         return refused | {"error_code": code_named(error.error), "member_id": error.member_id}
     except HeadraceError as error:
@@ -76,6 +84,7 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
     answer = await _outcome(call, future)
     if not isinstance(answer, JoinAnswer):
         return refused | {"error_code": ErrorCode.rebalance_in_progress}
+    await hold_bytes(call, sum(len(metadata) for _, _, metadata in answer.members), len(answer.members))
     return {
         "error_code": code_named(answer.error),
         "generation_id": answer.generation,
@@ -90,9 +99,35 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
     }
 
 
-def subscribed(protocols: Mapping[str, bytes]) -> list[str]:
+def seen(call: Call, name: str) -> list[Group]:
+    """The groups of a name that have members and that the caller may be told of, the largest first."""
+    groups = [group for group in call.parts.coordinator.named(name) if is_seen(call, group)]
+    return sorted(groups, key=lambda group: -len(group.members))
+
+
+def is_seen(call: Call, group: Group) -> bool:
+    """Whether the caller may be told of a group: who may be in it; one that reads nothing, who is or may read all."""
+    caller, roster = call.principal.caller, group.roster
+    return caller in roster.callers or may_read_all(caller, group.id, roster.topics or [ALL_TOPICS])
+
+
+async def hold_bytes(call: Call, size: int, elements: int) -> None:
+    """Wait for room for an answer with so many bytes that members brought."""
+    await call.hold(elements + size // ANSWER_ELEMENT_BYTES)
+
+
+def _readable(principal: Principal, request: Any, protocols: Mapping[str, bytes]) -> frozenset[str]:
+    """The topics that a member reads, all of which it may."""
+    topics = subscribed(protocols) if request.protocol_type == _CONSUMER else {ALL_TOPICS}
+    if len(topics) > TOPICS_MAX:
+        raise InvalidInput("subscribed topics", str(len(topics)), f"at most {TOPICS_MAX}")
+    require_all(principal, "join", request.group_id, topics)
+    return frozenset(map(topic_key, topics))
+
+
+def subscribed(protocols: Mapping[str, bytes]) -> set[str]:
     """The topics that a consumer names in what it tells the others."""
-    topics: dict[str, None] = {}
+    topics: set[str] = set()
     for metadata in protocols.values():
         reader = FieldReader(memoryview(metadata))
         reader.number("int16")
@@ -100,18 +135,26 @@ def subscribed(protocols: Mapping[str, bytes]) -> list[str]:
         if not 0 <= count <= reader.left:
             raise BadRequest(f"a subscription says it has {count} topics")
         for _ in range(count):
-            topics[reader.text(False) or ""] = None
-    return list(topics)
+            topics.add(reader.text(False) or "")
+    return topics
 
 
-def check_native(broker: Broker, topics: list[str], group: str) -> None:
-    """Refuse a group whose members are native ones, in any of the topics."""
-    for topic in topics:
+async def check_native(call: Call, group: str, topics: Collection[str]) -> None:
+    """Refuse a group whose members are native ones, in any of the topics that it does not read yet."""
+    new = call.parts.coordinator.unread(group, topics) - {ALL_TOPICS}
+    if new:
+        await call.parts.bridge.call(_check_native, call.parts.bridge.broker, new, composed(group))
+
+
+def _check_native(broker: Broker, topics: Collection[str], group: str) -> None:
+    for topic in broker.topics_of_groups([group]).get(group, ()):
+        if topic_key(topic) not in topics:
+            continue
         try:
-            described = broker.describe_group(topic, group) if topic != "*" else None
+            described = broker.describe_group(topic, group)
         except (GroupNotFound, TopicNotFound):
             continue
-        if described is not None and (described.members or described.consumers is not None):
+        if described.members or described.consumers is not None:
             raise GroupSizeConflict(group, f"it has native members in topic {topic!r}")
 
 
@@ -129,7 +172,9 @@ async def sync_group(call: Call, request: Any) -> dict[str, Any]:
     coordinator = call.parts.coordinator
     try:
         call.require_group(request.group_id)
-        future = coordinator.sync(request.group_id, request.member_id, instance_id, request.generation_id, given)
+        future = coordinator.sync(
+            call.principal, request.group_id, request.member_id, instance_id, request.generation_id, given
+        )
     except GroupError as error:
         return {"error_code": code_named(error.error)}
     except HeadraceError as error:
@@ -137,6 +182,7 @@ async def sync_group(call: Call, request: Any) -> dict[str, Any]:
     answer = await _outcome(call, future)
     if not isinstance(answer, SyncAnswer):
         return {"error_code": ErrorCode.rebalance_in_progress}
+    await hold_bytes(call, len(answer.assignment), 1)
     return {
         "error_code": code_named(answer.error),
         "protocol_type": answer.protocol_type or None,
@@ -152,7 +198,9 @@ async def heartbeat(call: Call, request: Any) -> dict[str, Any]:
     instance_id = getattr(request, "group_instance_id", None)
     try:
         call.require_group(request.group_id)
-        call.parts.coordinator.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
+        call.parts.coordinator.heartbeat(
+            call.principal, request.group_id, request.member_id, instance_id, request.generation_id
+        )
     except GroupError as error:
         return {"error_code": code_named(error.error)}
     except HeadraceError as error:
@@ -169,21 +217,12 @@ async def leave_group(call: Call, request: Any) -> dict[str, Any]:
     except HeadraceError as error:
         return {"error_code": code_of(error)}
     if not hasattr(request, "members"):
-        return {"error_code": _left(call, request.group_id, request.member_id, None)}
+        (left,) = call.parts.coordinator.leave(call.principal, request.group_id, [(request.member_id, None)])
+        return {"error_code": code_named(left)}
+    leavers = [(each.member_id, each.group_instance_id) for each in request.members]
+    errors = call.parts.coordinator.leave(call.principal, request.group_id, leavers)
     answers = [
-        {
-            "member_id": each.member_id,
-            "group_instance_id": each.group_instance_id,
-            "error_code": _left(call, request.group_id, each.member_id, each.group_instance_id),
-        }
-        for each in request.members
+        {"member_id": member_id, "group_instance_id": instance_id, "error_code": code_named(left)}
+        for (member_id, instance_id), left in zip(leavers, errors, strict=True)
     ]
     return {"error_code": ErrorCode.none, "members": answers}
-
-
-def _left(call: Call, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
-    try:
-        call.parts.coordinator.leave(group_id, member_id, instance_id)
-    except GroupError as error:
-        return code_named(error.error)
-    return ErrorCode.none
