@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from headrace.broker import Broker
 from headrace.storage.open import open_store
 from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, headrace
 
@@ -50,6 +51,23 @@ def test_tokens_with_an_end_and_rotation(tmp_path: Path) -> None:
     assert audit.stat().st_mode & 0o777 == 0o600
     for secret in (made["token"], new["token"]):
         assert secret.split("_", 2)[2] not in audit.read_text() + table
+
+
+def test_a_token_that_only_moves_groups_forward(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    make_store(store)
+    assert not create(store, "free", "--read", "orders")["forward_only"]
+    assert create(store, "careful", "--read", "orders", "--forward-only")["forward_only"]
+    free, careful = headrace("token", "list", "--store", f"file:{store}", "--json").json()
+    assert (free["forward_only"], careful["forward_only"]) == (False, True)
+    shown = [
+        line for line in headrace("token", "list", "--store", f"file:{store}").out.splitlines() if "forward" in line
+    ]
+    assert len(shown) == 1
+    with Broker.open(f"file:{store}") as broker:
+        assert [grant.forward_only for token in broker.access.list() for grant in token.grants] == [False, True]
+        rotated = broker.access.rotate("careful", keep_seconds=0)[0]
+        assert rotated.grants[0].forward_only
 
 
 def test_tokens_may_be_required_on_loopback_too(tmp_path: Path) -> None:

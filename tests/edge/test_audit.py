@@ -123,7 +123,8 @@ def test_changes_that_only_flight_has_are_written_down(place: Place) -> None:
             client.remove_member("t", "g", "stuck")
             assert "stuck" not in client.describe_group("t", "g").members
         client.check_store()
-        made = client.create_token("till", [("t", ["publish"])])
+        made = client.create_token("till", [("t", ["publish"])], forward_only=True)
+        assert [grant.forward_only for grant in made.token.grants] == [True]
         rotated = client.rotate_token("till", 0.0)
         assert rotated.replaced == [made.token.id] and client.revoke_token(rotated.token.id)
     lines = [line for line in place.lines()[2:] if line["operation"] != "register_group"]

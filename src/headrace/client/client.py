@@ -123,13 +123,16 @@ class Client:
         groups: Iterable[str] = ("*",),
         producers: Iterable[str] = ("*",),
         life_seconds: float | None = None,
+        forward_only: bool = False,
     ) -> NewToken:
         """Make a token with rights on topics, both as patterns: `[("orders*", ["publish", "read"])]`.
 
-        Its text is returned only now. `groups` and `producers` limit it to some groups and producer ids.
+        Its text is returned only now. `groups` and `producers` limit it to some groups and producer ids; with
+        `forward_only` commits of Kafka's clients do not move groups back.
         """
         given = [(pattern, list(rights)) for pattern, rights in grants]
-        return self._calls(wire.CreateToken("*", name, given, tuple(groups), tuple(producers), life_seconds))
+        limits = tuple(groups), tuple(producers), life_seconds, forward_only
+        return self._calls(wire.CreateToken("*", name, given, *limits))
 
     def rotate_token(self, name: str, keep_seconds: float, life_seconds: float | None = None) -> NewToken:
         """Replace the tokens of a name, or one by its id; the old ones stay valid for a while."""

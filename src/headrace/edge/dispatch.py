@@ -74,8 +74,7 @@ def _list_tokens(_: wire.ListTokens, broker: Broker, principal: Principal) -> li
 
 
 def _create_token(operation: wire.CreateToken, broker: Broker, principal: Principal) -> NewToken:
-    name, grants, life_seconds = operation.name, operation.grants, operation.life_seconds
-    record, text = broker.access.create(name, grants, operation.groups, operation.producers, life_seconds)
+    record, text = broker.access.create(*msgspec.structs.astuple(operation)[1:])
     principal.name_change(token=record.id, name=record.name)
     return NewToken(described(record), text, [])
 

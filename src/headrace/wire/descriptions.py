@@ -97,12 +97,16 @@ class GroupOut(msgspec.Struct):
 
 
 class GrantOut(msgspec.Struct):
-    """Rights on the topics that a pattern matches, limited to some groups and producer ids; `*` matches all."""
+    """Rights on the topics that a pattern matches, limited to some groups and producer ids; `*` matches all.
+
+    forward_only: commits do not move groups back.
+    """
 
     topics: str
     rights: list[str]
     groups: list[str]
     producers: list[str]
+    forward_only: bool = False
 
 
 class IdentityOut(msgspec.Struct):
@@ -117,7 +121,7 @@ class IdentityOut(msgspec.Struct):
     def of(cls, identity: Identity) -> IdentityOut:
         """An identity as JSON."""
         grants = [
-            GrantOut(grant.pattern, sorted(grant.rights), list(grant.groups), list(grant.producers))
+            GrantOut(grant.pattern, sorted(grant.rights), list(grant.groups), list(grant.producers), grant.forward_only)
             for grant in identity.grants
         ]
         return cls(identity.name, identity.token_id, identity.expires_us, grants)

@@ -412,7 +412,8 @@ class ListTokens(StoreOperation[list[TokenDescription]], tag="list_tokens"):
 class CreateToken(Operation[NewToken], tag="create_token"):
     """Make a token with rights on the topics that match patterns; `topic` is ignored.
 
-    Without a lifetime it never expires. `groups` and `producers` are patterns that limit all its grants.
+    Without a lifetime it never expires. `groups` and `producers` are patterns that limit all its grants; with
+    `forward_only` its commits do not move groups back.
     """
 
     need: ClassVar = _ADMINISTER
@@ -421,6 +422,7 @@ class CreateToken(Operation[NewToken], tag="create_token"):
     groups: tuple[str, ...] = ("*",)
     producers: tuple[str, ...] = ("*",)
     life_seconds: float | None = None
+    forward_only: bool = False
 
     @property
     def is_repeatable(self) -> bool:

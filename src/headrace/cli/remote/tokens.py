@@ -33,6 +33,7 @@ class Tokens(Protocol):
         groups: Iterable[str] = ...,
         producers: Iterable[str] = ...,
         life_seconds: float | None = None,
+        forward_only: bool = False,
     ) -> NewToken: ...
 
     def rotate_token(self, name: str, keep_seconds: float, life_seconds: float | None = None) -> NewToken: ...
@@ -86,11 +87,12 @@ class StoreTokens:
         groups: Iterable[str] = ("*",),
         producers: Iterable[str] = ("*",),
         life_seconds: float | None = None,
+        forward_only: bool = False,
     ) -> NewToken:
         """Make a token."""
         from headrace.broker.access import described
 
-        record, text = self._access.create(name, grants, groups, producers, life_seconds)
+        record, text = self._access.create(name, grants, groups, producers, life_seconds, forward_only)
         _record("create_token", record.id, record.name)
         return NewToken(described(record), text, [])
 

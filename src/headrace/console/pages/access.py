@@ -150,6 +150,7 @@ def rights_shown(grants: tuple[Grant, ...]) -> str:
     for grant in grants:
         limits = [f"groups {', '.join(grant.groups)}"] if "*" not in grant.groups else []
         limits += [f"producers {', '.join(grant.producers)}"] if "*" not in grant.producers else []
+        limits += ["forward only"] if grant.forward_only else []
         limited = f" ({'; '.join(limits)})" if limits else ""
         shown.append(f"{', '.join(sorted(grant.rights))} on {grant.pattern}{limited}")
     return text.visible("; ".join(shown))

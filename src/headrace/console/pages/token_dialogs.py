@@ -57,6 +57,7 @@ async def create(visit: Visit) -> bool:
             rights = {right: _lines(label, value) for right, (label, value) in _RIGHTS.items()}
             groups = _lines("Only with these groups (empty: all)", "")
             producers = _lines("Only with these producer ids (empty: all)", "")
+            forward = ui.checkbox("Commits of Kafka's clients must not move groups back")
         life = _Duration.drawn("Expires after (empty: never)", 90, 86_400)
 
         async def submit() -> None:
@@ -64,8 +65,10 @@ async def create(visit: Visit) -> bool:
             patterns = {right: ["*"] if is_full else _listed(field) for right, field in rights.items()}
             grants = [(pattern, [right.value]) for right, given in patterns.items() for pattern in given]
             limits = (ALL, ALL) if is_full else (_listed(groups) or ALL, _listed(producers) or ALL)
+            forward_only = bool(forward.value) and not is_full
             with visit.reporting():
-                made = await visit.client.create_token((name.value or "").strip(), grants, *limits, life.seconds)
+                user = (name.value or "").strip()
+                made = await visit.client.create_token(user, grants, *limits, life.seconds, forward_only)
                 dialog.submit(made.text)
 
         _buttons(dialog, "Create", submit)

@@ -80,6 +80,9 @@ def create(
             metavar="PATTERN",
         ),
     ] = None,
+    forward_only: Annotated[
+        bool, typer.Option("--forward-only", help="Commits of Kafka's clients must not move groups back.")
+    ] = False,
     expires: Expires = None,
     place: TokenStore,
     as_json: Json = False,
@@ -94,7 +97,8 @@ def create(
     life_seconds = None if expires is None else parse_amount("--expires", expires, SECONDS)
     everything = [("*", [right.value for right in Right])]
     with opened(server, place.store, place.audit_log) as tokens:
-        made = tokens.create_token(name, grants or everything, group or ALL, producer or ALL, life_seconds)
+        limits = group or ALL, producer or ALL, life_seconds, forward_only
+        made = tokens.create_token(name, grants or everything, *limits)
     _print_new(made, as_json)
 
 
@@ -158,7 +162,7 @@ def list_tokens(*, place: TokenStore, as_json: Json = False, server: ServerOptio
                     time_shown(each.created_us),
                     "never" if each.expires_us is None else time_shown(each.expires_us),
                     None if each.used_us is None else time_shown(each.used_us),
-                    [f"{right} {topic}" for right, topic in _pairs(each)],
+                    [f"{right} {topic}" for right, topic in _pairs(each)] + ["forward only"] * _is_forward_only(each),
                     _limits(each)[0],
                     _limits(each)[1],
                 )
@@ -198,6 +202,7 @@ def _shown(token: TokenDescription) -> dict[str, Any]:
         "rights": _rights(token),
         "groups": groups,
         "producers": producers,
+        "forward_only": _is_forward_only(token),
     }
 
 
@@ -208,6 +213,10 @@ def _pairs(token: TokenDescription) -> list[tuple[str, str]]:
 def _rights(token: TokenDescription) -> dict[str, list[str]]:
     pairs = _pairs(token)
     return {right: [pattern for given, pattern in pairs if given == right] for right, _ in pairs}
+
+
+def _is_forward_only(token: TokenDescription) -> bool:
+    return any(grant.forward_only for grant in token.grants)
 
 
 def _limits(token: TokenDescription) -> tuple[list[str], list[str]]:

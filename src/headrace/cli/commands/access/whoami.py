@@ -25,7 +25,12 @@ def whoami(*, as_json: Json = False, server: ServerOptions) -> None:
     end = "never expires" if found.expires_us is None else f"expires {time_shown(found.expires_us)}"
     print_line(f"{found.name} (token {found.token_id}), {end}")
     rows = [
-        (", ".join(grant.rights), grant.topics, ", ".join(grant.groups), ", ".join(grant.producers))
+        (
+            ", ".join(grant.rights + ["forward only"] * grant.forward_only),
+            grant.topics,
+            ", ".join(grant.groups),
+            ", ".join(grant.producers),
+        )
         for grant in found.grants
     ]
     print_table(("rights", "topics", "groups", "producers"), rows)
