@@ -105,7 +105,7 @@ def test_the_topics_of_groups_are_found_by_the_names_of_groups(tmp_path: Path) -
     many = [f"g{number}" for number in range(1_500)]
     for topic, groups in ((second, ["g0", "other"]), (first, ["g0", "g1499"])):
         for group in groups:
-            catalog.put_group(topic.id, Group(group))
+            put_group(catalog, topic.id, Group(group))
     everything = [(first.id, "g0"), (second.id, "g0"), (first.id, "g1499"), (second.id, "other")]
     assert catalog.named_groups(None) == everything
     assert catalog.named_groups(many) == everything[:3]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headrace.core.errors import QuotaExceeded
 from headrace.core.rights import Caller
-from headrace.edge.byte_budget import ByteBudget
+from headrace.edge.envelope.byte_budget import ByteBudget
 from headrace.edge.groups import may_read_all
 
 # What members of all groups may take; half of it those of one caller.
