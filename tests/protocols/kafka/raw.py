@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, Self
@@ -14,16 +15,45 @@ from headrace.protocols.kafka.messages.schema import request_schema, response_sc
 from headrace.protocols.kafka.messages.writer import Writer
 
 PATIENCE_SECONDS = 60.0
-_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+
+
+def framed(
+    api_key: int, version: int, fields: Mapping[str, Any], number: int = 0, writer: Writer | None = None
+) -> bytes:
+    """The bytes of a request, with their length before them."""
+    schema = request_schema(api_key, version)
+    writer = writer or Writer()
+    writer.parts.append(struct.pack(">hhih3s", api_key, version, number, 3, b"raw"))
+    if schema.has_flexible_header:
+        writer.unsigned_varint(0)
+    writer.struct(schema.struct, fields)
+    body = writer.join()
+    return struct.pack(">i", len(body)) + body
+
+
+def login(token: str) -> list[bytes]:
+    """The requests that come before any other on a server with tokens, from number 0 on."""
+    credentials = b"\x00user\x00" + token.encode()
+    return [
+        framed(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}),
+        framed(SASL_AUTHENTICATE, 2, {"auth_bytes": credentials}, 1),
+    ]
 
 
 class RawClient:
     """One connection."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, port: int, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", token: str | None = None
+    ) -> None:
         connected = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
         self._socket = connected if tls is None else tls.wrap_socket(connected, server_hostname=host)
         self._asked: list[tuple[int, int]] = []
+        if token is not None:
+            self._asked = [(SASL_HANDSHAKE, 1), (SASL_AUTHENTICATE, 2)]
+            self.send(b"".join(login(token)))
+            assert [self.answer(number).error_code for number in range(2)] == [0, 0]
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -34,15 +64,12 @@ class RawClient:
 
     def encoded(self, api_key: int, version: int, **fields: Any) -> bytes:
         """The bytes of the next request."""
-        schema = request_schema(api_key, version)
-        writer = Writer()
-        writer.parts.append(struct.pack(">hhih3s", api_key, version, len(self._asked), 3, b"raw"))
-        if schema.has_flexible_header:
-            writer.unsigned_varint(0)
-        writer.struct(schema.struct, fields)
+        return framed(api_key, version, fields, self.expect(api_key, version))
+
+    def expect(self, api_key: int, version: int) -> int:
+        """The number of a request that is sent as bytes."""
         self._asked.append((api_key, version))
-        body = writer.join()
-        return struct.pack(">i", len(body)) + body
+        return len(self._asked) - 1
 
     def answer(self, correlation_id: int = -1, version: int | None = None) -> SimpleNamespace:
         """The next answer, which must be to the request of this number."""
@@ -58,23 +85,34 @@ class RawClient:
         assert reader.left == 0
         return answer
 
-    def sign_in(self, token: str) -> None:
-        """By SASL/PLAIN; EOFError if the server closes the connection instead."""
-        assert self.call(_SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
-        assert self.call(_SASL_AUTHENTICATE, 2, auth_bytes=b"\x00user\x00" + token.encode()).error_code == 0
-
     def call(self, api_key: int, version: int, **fields: Any) -> SimpleNamespace:
         self.request(api_key, version, **fields)
         return self.answer(len(self._asked) - 1)
 
     def receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            part = self._socket.recv(size - len(data))
-            if not part:
+        data = bytearray(size)
+        left = memoryview(data)
+        while left:
+            count = self._socket.recv_into(left)
+            if not count:
                 raise EOFError
-            data += part
-        return data
+            left = left[count:]
+        return bytes(data)
+
+    def answer_size(self) -> int:
+        """The length of the next answer, which is received and not kept."""
+        (size,) = struct.unpack(">i", self.receive(4))
+        place, left = memoryview(bytearray(1 << 20)), size
+        while left:
+            count = self._socket.recv_into(place[:left])
+            if not count:
+                raise EOFError
+            left -= count
+        return int(size)
+
+    def receive_little(self) -> None:
+        """Let the kernel keep almost nothing of what arrives."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 
     def finish(self) -> None:
         """Say that nothing more comes, and wait until the server is done too."""

@@ -37,9 +37,7 @@ class Site:
         _, self.other = broker.access.create("other", [("other", ["publish", "read"])])
 
     def client(self, token: str) -> RawClient:
-        client = RawClient(self.port)
-        client.sign_in(token)
-        return client
+        return RawClient(self.port, token=token)
 
     def check_served(self) -> None:
         """The victim is served, on a new connection too."""
@@ -129,8 +127,8 @@ def test_one_caller_takes_a_part_of_the_places() -> None:
     with server(connections_max=40) as site, ExitStack() as stack:
         for _ in range(10):
             stack.enter_context(site.client(site.other))
-        with RawClient(site.port) as late, pytest.raises(EOFError):
-            late.sign_in(site.other)
+        with pytest.raises(EOFError):
+            site.client(site.other)
         site.check_served()
 
 

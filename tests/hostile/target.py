@@ -1,0 +1,121 @@
+"""A real `headrace serve` with tokens that is attacked, and what it uses: memory, processor time, its log.
+
+The attacker's token has all rights on topics `scratch-*`, which matter to nobody. The victim's may publish to `orders` and
+read it. What the server uses is read from the kernel: it need not answer for that.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+from uuid import UUID
+
+from headrace.broker import Broker
+from headrace.core.limits import PARTITIONS_MAX
+from headrace.core.rights import Right
+from headrace.protocols.kafka.apis.topic_ids import topic_uuid
+from tests.cli.processes import Server
+from tests.ports import ReservedPort
+
+ORDERS: Final = "orders"
+WIDE, NARROW, DOOMED = "scratch-wide", "scratch-narrow", "scratch-doomed"
+GROUP: Final = "scratch-group"
+GRANTS: Final = {
+    "admin": ("*", list(Right)),
+    "victim": (ORDERS, ["publish", "read"]),
+    "attacker": ("scratch-*", list(Right)),
+}
+# A server that would take more fails to get it, and the machine lives.
+MEMORY_BYTES_MAX: Final = 4 << 30
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a target listens, as what process it runs, and the tokens by name. Can be sent to other processes."""
+
+    http: int
+    flight: int
+    kafka: int
+    pid: int
+    wide_id: UUID
+    tokens: dict[str, str]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process did not end."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    def memory_bytes(self, kind: str = "VmRSS") -> int:
+        """What the kernel says of the process's memory now; `VmHWM` is the most since `forget_peak`."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{kind}:")), 0)
+
+    def forget_peak(self) -> None:
+        """Let the peak begin at what it takes now."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def processor_seconds(self) -> float:
+        """What all its threads have used of the processors."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+class Target:
+    """The server: its store is made once, and it can be started again."""
+
+    def __init__(self, directory: Path, *arguments: str, installed: bool = False) -> None:
+        self._store = f"file:{directory}/store"
+        self._arguments = arguments
+        self._installed = installed
+        self._port = ReservedPort()
+        self._tokens: dict[str, str] = {}
+        with Broker.open(self._store) as broker:
+            for topic, partitions in ((ORDERS, 4), (WIDE, PARTITIONS_MAX), (NARROW, 4), (DOOMED, 4)):
+                broker.create_topic(topic, partitions)
+            broker.register_group(WIDE, GROUP)
+            broker.commit_offsets(WIDE, GROUP, dict.fromkeys(range(PARTITIONS_MAX), 0))
+            self._wide_id = topic_uuid(broker.reader(WIDE).topic_id)
+            for name, grant in GRANTS.items():
+                self._tokens[name] = broker.access.create(name, [grant])[1]
+        self._server = self._started()
+
+    def _started(self) -> Server:
+        kafka = f"127.0.0.1:{self._port.number}"
+        server = Server(
+            self._store, "--kafka", kafka, "--log-level", "error", *self._arguments, installed=self._installed
+        )
+        resource.prlimit(server.process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+        flight = int(server.flight_url.rpartition(":")[2])
+        self.address = Address(server.port, flight, self._port.number, server.process.pid, self._wide_id, self._tokens)
+        return server
+
+    @property
+    def log(self) -> str:
+        """What it said on stderr: errors, and no warnings."""
+        return self._server.err
+
+    def restart(self) -> None:
+        """End it, in whatever state it is, and start another on the same store."""
+        self._server.close()
+        self._server = self._started()
+
+    def close(self) -> None:
+        """End it in any case."""
+        self._server.close()
+        self._port.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,102 @@
+"""What one request of each Kafka API costs at most, with every array of it repeated and every text of the greatest length.
+
+All APIs of the table are tried, in all shapes of their versions: a new one is covered once it is in the table. A request
+that is refused has cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from headrace.protocols.kafka.apis.table import APIS
+from headrace.protocols.kafka.messages.schema import SchemaField
+from tests.hostile.cost import MIB, Attack, Cost, Trial
+from tests.hostile.kafka_requests import Shape, prepared, shapes
+from tests.hostile.target import Address
+from tests.protocols.kafka.raw import RawClient
+
+COUNTS = (100, 1_000, 10_000, 100_000, 499_000)
+TEXT_BYTES, BYTES_BYTES = 32_767, 40 * MIB
+# How often something that may be kept is sent.
+KEPT = 4
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    with Trial(tmp_path_factory.mktemp("cost"), "--set", "kafka.rebalance_delay_seconds=0.05") as trial:
+        yield trial
+
+
+def sent(request: bytes) -> Attack:
+    """An attack that sends a request over a connection of its own; the size of the answer, 0 if it is refused."""
+
+    def attack(address: Address) -> int:
+        with (
+            suppress(EOFError, OSError),
+            RawClient(address.kafka, token=address.tokens["attacker"]) as client,
+        ):
+            client.send(request)
+            return client.answer_size()
+        return 0
+
+    return attack
+
+
+@pytest.mark.parametrize("key", APIS, ids=lambda key: APIS[key].name)
+def test_every_shape_of_every_api_is_served(trial: Trial, key: int) -> None:
+    """Without this, the requests below may be refused for another reason than their size."""
+    requests = prepared(trial.address, f"scratch-served-{key}")
+    for shape in shapes(key):
+        with RawClient(trial.address.kafka, token=trial.address.tokens["attacker"]) as client:
+            client.send(requests.encoded(shape, number=client.expect(shape.key, shape.version)))
+            client.answer()
+
+
+@pytest.mark.parametrize("key", APIS, ids=lambda key: APIS[key].name)
+def test_arrays_of_any_length_cost_little(trial: Trial, key: int) -> None:
+    costly: dict[str, dict[str, object]] = {}
+    for shape in shapes(key):
+        for array in shape.arrays:
+            for is_distinct in (False, True):
+                found = longest_array(trial, key, shape, array, is_distinct)
+                costly |= found
+    assert costly == {}
+
+
+def longest_array(trial: Trial, key: int, shape: Shape, array: tuple[str, ...], is_distinct: bool) -> dict[str, Any]:
+    """Longer and longer arrays, until one is refused or costs too much: what it cost then."""
+    requests = prepared(trial.address, f"scratch-{key}")
+    for count in COUNTS:
+        cost = trial.cost(sent(requests.repeated(shape, array, count, is_distinct)))
+        what = f"version {shape.version}, {count:,} {'different' if is_distinct else 'equal'} {'.'.join(array)}"
+        print(f"{shape.api} {what}: {cost}")
+        if excess := cost.excess():
+            return {what: excess}
+        if not cost.answer_bytes:
+            break
+    return {}
+
+
+@pytest.mark.parametrize("key", APIS, ids=lambda key: APIS[key].name)
+def test_texts_of_any_length_cost_little(trial: Trial, key: int) -> None:
+    costly: dict[str, dict[str, object]] = {}
+
+    def longest(field: SchemaField) -> Any:
+        value: Any = "x" * TEXT_BYTES if field.kind == "string" else bytes(BYTES_BYTES)
+        return [value] if field.is_array else value
+
+    shape = shapes(key)[-1]
+    for text in shape.texts:
+        memory = trial.address.memory_bytes()
+        for number in range(KEPT):
+            requests = prepared(trial.address, f"scratch-long-{key}-{number}")
+            cost = trial.cost(sent(requests.encoded(shape, text, longest)))
+        kept = Cost(memory_bytes=trial.address.memory_bytes() - memory)
+        print(f"{shape.api} {'.'.join(text)}: {cost}; kept {kept.memory_bytes / MIB:.0f} MiB")
+        if excess := cost.excess():
+            costly[".".join(text)] = excess
+    assert costly == {}
