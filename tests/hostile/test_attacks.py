@@ -1,0 +1,36 @@
+"""Attacks on what all callers share: nobody else is cut off or waits long, and the server gives back what they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hostile.attacks import ATTACKS
+from tests.hostile.cost import MIB, Trial
+from tests.hostile.target import Address
+
+SECONDS = 2.5
+# What may be left of an attack that has ended: allocators keep some of it for the next one.
+KEPT_BYTES = 256 * MIB
+# Who has no room for longer is refused: that is seen while the attack lasts.
+SETTINGS = ("kafka.room_seconds_max=1", "rest.room_seconds_max=1", "kafka.rebalance_delay_seconds=0.05")
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    with Trial(tmp_path_factory.mktemp("attacks"), *(part for each in SETTINGS for part in ("--set", each))) as trial:
+        yield trial
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_others_hardly_notice(trial: Trial, attack: str) -> None:
+    def attacked(address: Address) -> int:
+        print(f"{attack}: {ATTACKS[attack](address, SECONDS)}")
+        return 0
+
+    before = trial.address.memory_bytes()
+    cost = trial.cost(attacked)
+    print(cost)
+    assert cost.excess() == {}
+    assert trial.address.memory_bytes() - before < KEPT_BYTES
