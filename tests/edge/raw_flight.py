@@ -19,16 +19,26 @@ def _varint(number: int) -> bytes:
     return bytes([*encoded, number])
 
 
-def _field(number: int, value: bytes) -> bytes:
+def protobuf_field(number: int, value: bytes) -> bytes:
+    """A field of bytes."""
     return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def command_field(command: bytes) -> bytes:
+    """The descriptor in the first message of an upload."""
+    return protobuf_field(1, _COMMAND_KIND + protobuf_field(2, command))
 
 
 def flight_data(command: bytes, stream: bytes) -> Iterator[bytes]:
     """The messages of an IPC stream, as far as it can be read, as those of an upload."""
-    first = _field(1, _COMMAND_KIND + _field(2, command))
+    first = command_field(command)
     try:
         for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(stream)):
-            yield first + _field(2, message.metadata.to_pybytes()) + _field(1000, message.body.to_pybytes())
+            yield (
+                first
+                + protobuf_field(2, message.metadata.to_pybytes())
+                + protobuf_field(1000, message.body.to_pybytes())
+            )
             first = b""
     except (pa.ArrowException, OSError):
         return

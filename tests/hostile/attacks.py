@@ -23,9 +23,9 @@ from pyarrow import flight
 from headrace.protocols.kafka.apis.table import APIS
 from headrace.wire import tickets
 from tests.hostile import victim
-from tests.hostile.kafka_requests import KafkaRequests, prepared, shapes
+from tests.hostile.kafka_requests import SUBSCRIPTION, prepared, shapes
 from tests.hostile.target import NARROW, WIDE, Address
-from tests.protocols.kafka.raw import RawClient
+from tests.protocols.kafka.raw import RawClient, framed
 from tests.protocols.kafka.records.test_codec import NOW_MS, built
 
 MIB: Final = 1 << 20
@@ -154,12 +154,14 @@ def unread_answers(address: Address, seconds: float) -> str:
 
 def wide_session(address: Address, seconds: float) -> str:
     """Ask for news of a fetch session of 190,000 partitions, again and again."""
-    deadline, count = time.monotonic() + seconds, 0
-    parts = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 10} for number in range(190_000)]
     asked = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "forgotten_topics_data": []}
+    parts = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 10} for number in range(190_000)]
+    first = framed(FETCH, 11, asked | {"session_epoch": 0, "topics": [{"topic": WIDE, "partitions": parts}]})
+    deadline, count = time.monotonic() + seconds, 0
     with suppress(*ANY_FAILURE), _client(address) as client:
-        topics = [{"topic": WIDE, "partitions": parts}]
-        opened = client.call(FETCH, 11, **asked, session_id=0, session_epoch=0, topics=topics)
+        client.expect(FETCH, 11)
+        client.send(first)
+        opened = client.answer()
         while time.monotonic() < deadline:
             count += 1
             client.request(FETCH, 11, **asked, session_id=opened.session_id, session_epoch=count, topics=[])
@@ -170,15 +172,28 @@ def wide_session(address: Address, seconds: float) -> str:
 # One request, again and again
 
 
-def _again(api: str, array: str, count: int, is_distinct: bool = False) -> Attack:
+def _join(address: Address, group: str, count: int) -> None:
+    """Let so many members join a group, where they stay."""
+    joining = {"group_id": group, "session_timeout": DAY_MS, "rebalance_timeout": 1000, "protocol_type": "consumer"}
+    joining |= {"protocols": [{"name": "range", "metadata": SUBSCRIPTION}], "member_id": ""}
+    with ExitStack() as open_, suppress(*ANY_FAILURE):
+        clients = [open_.enter_context(_client(address)) for _ in range(count)]
+        for client in clients:
+            client.request(JOIN_GROUP, 3, **joining)
+        for client in clients:
+            client.answer_size()
+
+
+def _again(api: str, array: str, count: int, is_distinct: bool = False, members: int = 0) -> Attack:
     key = next(key for key, each in APIS.items() if each.name == api)
 
     def attack(address: Address, seconds: float) -> str:
-        deadline, sent, answered = time.monotonic() + seconds, 0, 0
-        requests: KafkaRequests = prepared(address, f"scratch-again-{key}")
+        requests = prepared(address, f"scratch-again-{key}")
+        _join(address, f"scratch-again-{key}", members)
         shape = shapes(key)[-1]
         place = next(path for path in shape.arrays if ".".join(path) == array)
         request = requests.repeated(shape, place, count, is_distinct)
+        deadline, sent, answered = time.monotonic() + seconds, 0, 0
         while time.monotonic() < deadline:
             with suppress(*ANY_FAILURE), _client(address) as client:
                 while time.monotonic() < deadline:
@@ -245,7 +260,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "answers: OffsetFetch": _again("OffsetFetch", "groups", 100),
     "answers: DescribeConfigs": _again("DescribeConfigs", "resources", 20_000),
     "event loop: FindCoordinator": _again("FindCoordinator", "coordinator_keys", 499_000),
-    "event loop: LeaveGroup": _again("LeaveGroup", "members", 200_000, is_distinct=True),
+    "event loop: LeaveGroup": _again("LeaveGroup", "members", 200_000, is_distinct=True, members=100),
     "event loop: ListOffsets": _again("ListOffsets", "topics.partitions", 499_000),
     "event loop: ConsumerGroupHeartbeat": many_consumers,
     "event loop: fetch session": wide_session,

@@ -52,10 +52,10 @@ class Cost:
 
 # Of one request, whatever is in it.
 BOUNDS: Final = {
-    "answer_bytes": 64 * MIB,
-    "memory_bytes": 512 * MIB,
-    "processor_seconds": 10.0,
-    "wait_processor_seconds": 2.0,
+    "answer_bytes": 32 * MIB,
+    "memory_bytes": 256 * MIB,
+    "processor_seconds": 5.0,
+    "wait_processor_seconds": 0.5,
     "wait_seconds": 10.0,
 }
 

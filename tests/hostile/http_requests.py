@@ -17,7 +17,7 @@ from headrace.protocols.http.app import make_litestar
 from headrace.protocols.http.routes import queue_api
 from headrace.protocols.http.settings import HttpSettings
 from tests.hostile.json_requests import FILLED, FILLED_FOR, JsonBody
-from tests.hostile.target import Address
+from tests.hostile.target import WIDE, Address
 
 MIB: Final = 1 << 20
 HEAD_BYTES: Final = 62_000
@@ -46,13 +46,20 @@ class Route:
     operation: str
     body: type[msgspec.Struct] | None
     queries: tuple[str, ...]
+    topic: str = WIDE
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
     @property
     def json(self) -> JsonBody | None:
-        return None if self.body is None else JsonBody(self.body, self.operation)
+        """Its bodies."""
+        return None if self.body is None else JsonBody(self.body, self.operation, self.topic)
+
+    @property
+    def usual_body(self) -> bytes | None:
+        """A body that is served."""
+        return None if self.json is None else self.json.encoded()
 
     @property
     def token(self) -> str:
@@ -61,7 +68,9 @@ class Route:
 
     def target(self, **more: str) -> str:
         """Path and query, with names of things that exist."""
-        known = FILLED | FILLED_FOR.get(self.operation, {}) | {"producer": "till-7", "path": "x"}
+        known = (
+            FILLED | {"topic": self.topic} | FILLED_FOR.get(self.operation, {}) | {"producer": "till-7", "path": "x"}
+        )
         named = [(part, _parameter(part)) for part in self.path.split("/")]
         parts = [part if name is None else quote(str(known[name]), safe="") for part, name in named]
         needed = {name: known[name] for name in self.queries if name in QUERIES_NEEDED}

@@ -6,8 +6,8 @@
     body.encoded(path, Repeated(1000, True))       with so many elements at one of the places, equal or different
     body.encoded(path, Long(30_000))               with a text of such a length there
 
-`FILLED` knows fields by name; anything else gets a value of its type, so that a new operation needs a line there only if
-its fields have new names.
+`FILLED` knows fields by name; anything else gets a value of its type, so that a new operation needs a line there only
+if its fields have new names.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ def _places(kind: inspect.Type, above: Path = ()) -> Iterator[tuple[Path, inspec
 class JsonBody:
     """Bodies of one operation."""
 
-    def __init__(self, kind: Any, operation: str) -> None:
+    def __init__(self, kind: Any, operation: str, topic: str = WIDE) -> None:
         self._kind = inspect.type_info(kind)
-        self._known = FILLED | FILLED_FOR.get(operation, {})
+        self._known = FILLED | {"topic": topic} | FILLED_FOR.get(operation, {})
         places = list(_places(self._kind))
         self.containers = [path for path, found in places if not isinstance(found, inspect.StrType)]
         self.texts = [path for path, found in places if isinstance(found, inspect.StrType)]

@@ -1,9 +1,9 @@
 """Requests of every Kafka API that is served, made from the table of APIs and the schemas of their fields.
 
-`shapes` lists what to try: of each API the newest version of each set of arrays and texts. `fields` gives a request that
-is served, with names of things that exist; something else may stand at one place of it, such as an array of many equal
-or different elements (`Repeated`), or a text of the greatest length. `FILLED` knows fields by name; what it does not
-know has the default of the schema, so that a new API needs a line there only if its fields have new names.
+`shapes` lists what to try: of each API the newest version of each set of arrays and texts. `encoded` makes a request
+that is served, with names of things that exist; something else may stand at one place of it, such as a text of the
+greatest length or, by `repeated`, an array of many equal or different elements. `FILLED` knows fields by name; what it
+does not know has the default of the schema, so that a new API needs a line there only if its fields have new names.
 """
 
 from __future__ import annotations
@@ -220,15 +220,15 @@ class KafkaRequests:
 
     def _found(self, api: str, field: SchemaField, above: str) -> Any:
         names = (f"{api}.{field.name}", f"{above}.{field.name}", field.name)
-        found = next((known[name] for known in (self.known, FILLED) for name in names if name in known), None)
+        found = next((known[name] for name in names for known in (self.known, FILLED) if name in known), None)
         return found if field.struct is None or isinstance(found, list) else None
 
 
 CLASSIC_APIS: Final = ("JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup")
 
 
-def prepared(address: Address, name: str) -> KafkaRequests:
-    """Requests that name things of a server: topics, and two groups of these names with a member each."""
+def prepared(address: Address, name: str, **known: Any) -> KafkaRequests:
+    """Requests that name things of a server: topics, and two groups of such names with a member each."""
     with RawClient(address.kafka, token=address.tokens["attacker"]) as client:
         joining = {"session_timeout": 300_000, "rebalance_timeout": 1_000, "protocol_type": "consumer"}
         joining |= {"group_id": name, "protocols": [{"name": "range", "metadata": SUBSCRIPTION}]}
@@ -241,7 +241,7 @@ def prepared(address: Address, name: str) -> KafkaRequests:
         newer = {"group_id": f"{name}-848", "member_id": "", "member_epoch": 0, "rebalance_timeout": 300_000}
         joined = client.call(CONSUMER_HEARTBEAT, 0, **newer, subscribed_topic_names=[WIDE], topic_partitions=[])
         newer |= {"member_id": joined.member_id, "member_epoch": joined.member_epoch}
-    known: dict[str, Any] = {"topic_id": address.wide_id, "DescribeGroups.groups": name}
+    known = {"topic_id": address.topic_ids[WIDE], "DescribeGroups.groups": name} | known
     known |= {f"{api}.{field}": value for api in CLASSIC_APIS for field, value in member.items()}
     known |= {f"ConsumerGroupHeartbeat.{field}": value for field, value in newer.items()}
     return KafkaRequests(known | {"ConsumerGroupDescribe.group_ids": newer["group_id"]})

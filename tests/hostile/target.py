@@ -1,7 +1,7 @@
 """A real `headrace serve` with tokens that is attacked, and what it uses: memory, processor time, its log.
 
-The attacker's token has all rights on topics `scratch-*`, which matter to nobody. The victim's may publish to `orders` and
-read it. What the server uses is read from the kernel: it need not answer for that.
+The attacker's token has all rights on topics `scratch-*`, which matter to nobody. The victim's may publish to `orders`
+and read it. What the server uses is read from the kernel: it need not answer for that.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tests.ports import ReservedPort
 ORDERS: Final = "orders"
 WIDE, NARROW, DOOMED = "scratch-wide", "scratch-narrow", "scratch-doomed"
 GROUP: Final = "scratch-group"
-GRANTS: Final = {
+GRANTS: Final[dict[str, tuple[str, list[str]]]] = {
     "admin": ("*", list(Right)),
-    "victim": (ORDERS, ["publish", "read"]),
+    "victim": (ORDERS, [Right.PUBLISH, Right.READ]),
     "attacker": ("scratch-*", list(Right)),
 }
 # A server that would take more fails to get it, and the machine lives.
@@ -42,7 +42,7 @@ class Address:
     flight: int
     kafka: int
     pid: int
-    wide_id: UUID
+    topic_ids: dict[str, UUID]
     tokens: dict[str, str]
 
     @property
@@ -82,7 +82,8 @@ class Target:
                 broker.create_topic(topic, partitions)
             broker.register_group(WIDE, GROUP)
             broker.commit_offsets(WIDE, GROUP, dict.fromkeys(range(PARTITIONS_MAX), 0))
-            self._wide_id = topic_uuid(broker.reader(WIDE).topic_id)
+            topics = (ORDERS, WIDE, NARROW, DOOMED)
+            self._topic_ids = {topic: topic_uuid(broker.reader(topic).topic_id) for topic in topics}
             for name, grant in GRANTS.items():
                 self._tokens[name] = broker.access.create(name, [grant])[1]
         self._server = self._started()
@@ -94,7 +95,9 @@ class Target:
         )
         resource.prlimit(server.process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
         flight = int(server.flight_url.rpartition(":")[2])
-        self.address = Address(server.port, flight, self._port.number, server.process.pid, self._wide_id, self._tokens)
+        self.address = Address(
+            server.port, flight, self._port.number, server.process.pid, self._topic_ids, self._tokens
+        )
         return server
 
     @property

@@ -1,7 +1,7 @@
-"""What one call of each operation over Flight costs at most: containers of any length, long texts, in actions and tickets.
+"""What one call of each operation over Flight costs at most: with containers of any length, and with long texts.
 
-All operations of the table are tried: a new one is covered once it is there. What an upload carries beside its command is
-in `tests.edge.test_hostile_uploads`.
+All operations and tickets of the tables are tried: a new one is covered once it is there. What an upload carries beside
+its command is in `tests.edge.test_hostile_uploads`.
 """
 
 from __future__ import annotations

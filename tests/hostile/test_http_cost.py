@@ -47,7 +47,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_every_route_is_served(trial: Trial, route: Route) -> None:
     """Without this, the requests below may be refused for another reason than their size."""
-    status, _ = asked(trial.address, route, route.json and route.json.encoded())
+    status, _ = asked(trial.address, route, route.usual_body)
     assert status not in MISUNDERSTOOD
 
 
@@ -68,7 +68,7 @@ def test_queries_cost_little(trial: Trial, route: Route) -> None:
     costly = {}
     for name in (*route.queries, "unknown"):
         for what, value in QUERIES.items():
-            cost = trial.cost(sent(route, route.json and route.json.encoded(), **{name: value}))
+            cost = trial.cost(sent(route, route.usual_body, **{name: value}))
             if excess := cost.excess():
                 costly[f"{name}: {what}"] = excess
     assert costly == {}

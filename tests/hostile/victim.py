@@ -3,8 +3,8 @@
     operations(address)       what it does, over connections of its own, by name
     with Victim(address)      them at fixed times, in a process of its own: how long each call waits
 
-A call that was due and not yet made counts with the time since it was due, so a server that stands still for ten seconds
-is seen for ten seconds, and not as one slow call. `cost` has one for tests, which calls one after another.
+A call that was due and not yet made counts with the time since it was due, so a server that stands still for ten
+seconds is seen for ten seconds, and not as one slow call. `cost` has one for tests, which calls one after another.
 """
 
 from __future__ import annotations

@@ -110,6 +110,10 @@ class RawClient:
             left -= count
         return int(size)
 
+    def patience(self, seconds: float) -> None:
+        """How long to wait for what is sent or received."""
+        self._socket.settimeout(seconds)
+
     def receive_little(self) -> None:
         """Let the kernel keep almost nothing of what arrives."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -1,0 +1,216 @@
+"""`python -m tests.hostile.fuzz`: a million spoiled requests over Kafka, HTTP and Flight, against servers with tokens.
+
+For each protocol a server of its own: a victim does what it should, first alone and then beside the inputs. Printed are
+how long it waited, what the server took of memory, and faults: a server that ended, a traceback in its log, more memory
+than the bound. Any of them makes the exit code 1. An input depends on the seed and its number alone:
+`--only kafka --seed S --first N --inputs 100` sends those again that were sent before a fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import grpc
+
+from bench.report import percentiles_ms
+from tests.hostile.fuzz_inputs import FlightCall, FlightInputs, HttpInputs, KafkaInputs
+from tests.hostile.target import Address, Target
+from tests.hostile.victim import Victim, Waits
+
+MIB: Final = 1 << 20
+# Of all inputs: what each protocol gets of a hundred.
+SHARES: Final = {"kafka": 50, "http": 40, "flight": 10}
+CONCURRENT: Final = 64
+ALONE_SECONDS: Final = 10.0
+# How long an answer is waited for; an input may well be half a request.
+ANSWER_SECONDS: Final = 1.0
+# Of a hundred connections: closed for writing at once, cut off, or left as they are for a while.
+ENDED, CUT, LEFT = 70, 5, 5
+MEMORY_BYTES_MAX: Final = 1536 * MIB
+SHOWN: Final = 20
+
+Send = Callable[[Random], Awaitable[None]]
+
+
+@dataclass
+class Outcome:
+    """What was seen of one protocol."""
+
+    inputs: int = 0
+    seconds: float = 0.0
+    memory_bytes: list[int] = field(default_factory=list)
+    alone: dict[str, Waits] = field(default_factory=dict)
+    beside: dict[str, Waits] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+def sender_of_bytes(port: int, made: Callable[[Random], bytes]) -> Send:
+    """Sends an input over a connection of its own, and reads what comes."""
+
+    async def send(random: Random) -> None:
+        data, way = made(random), random.randrange(100)
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    writer.write(data)
+                    if way < ENDED:
+                        writer.write_eof()
+                    elif way < ENDED + CUT:
+                        return
+                    elif way < ENDED + CUT + LEFT:
+                        await asyncio.sleep(ANSWER_SECONDS)
+                    while await reader.read(MIB):
+                        pass
+            except TimeoutError:
+                pass
+            finally:
+                writer.transport.abort()
+
+    return send
+
+
+def sender_of_calls(address: Address, made: Callable[[Random], FlightCall]) -> Send:
+    """Sends a call, and reads what comes."""
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{address.flight}", options=[("grpc.max_send_message_length", -1)])
+    header = (("authorization", f"Bearer {address.tokens['attacker']}"),)
+
+    async def send(random: Random) -> None:
+        call = made(random)
+        method = channel.stream_stream(f"/arrow.flight.protocol.FlightService/{call.method}")
+        with suppress(grpc.RpcError, asyncio.CancelledError):
+            sent = method(iter(call.messages), timeout=ANSWER_SECONDS, metadata=header if call.has_token else None)
+            async for _ in sent:
+                pass
+
+    return send
+
+
+def sender(protocol: str, address: Address) -> Send:
+    """What sends inputs of a protocol."""
+    if protocol == "kafka":
+        return sender_of_bytes(address.kafka, KafkaInputs(address).made)
+    if protocol == "http":
+        return sender_of_bytes(address.http, HttpInputs(address).made)
+    return sender_of_calls(address, FlightInputs(address).made)
+
+
+async def send_all(protocol: str, address: Address, seed: int, numbers: range) -> int:
+    """Send inputs, many at a time, until all are sent or the server has ended; how many were."""
+    send, left, sent = sender(protocol, address), iter(numbers), 0
+
+    async def work() -> None:
+        nonlocal sent
+        for number in left:
+            if not address.is_running:
+                return
+            await send(Random(f"{seed} {protocol} {number}"))
+            sent += 1
+            if sent % max(1, len(numbers) // 10) == 0:
+                print(f"  {sent:,} inputs, {address.memory_bytes() / MIB:,.0f} MiB", flush=True)
+
+    await asyncio.gather(*(work() for _ in range(CONCURRENT)))
+    return sent
+
+
+def attack(protocol: str, seed: int, numbers: range, directory: Path) -> Outcome:
+    """All inputs of one protocol, against a server of its own."""
+    outcome = Outcome()
+    with Target(directory, "--log-format", "text", installed=True) as target:
+        address = target.address
+        with Victim(address) as victim:
+            time.sleep(ALONE_SECONDS)
+            outcome.alone = victim.waits()
+            address.forget_peak()
+            outcome.memory_bytes.append(address.memory_bytes())
+            began = time.monotonic()
+            outcome.inputs = asyncio.run(send_all(protocol, address, seed, numbers))
+            outcome.seconds = time.monotonic() - began
+            outcome.beside = victim.waits()
+        outcome.faults = list(faults(target, numbers.start + outcome.inputs))
+        if address.is_running:
+            outcome.memory_bytes += [address.memory_bytes("VmHWM"), address.memory_bytes()]
+            if outcome.memory_bytes[1] > MEMORY_BYTES_MAX:
+                outcome.faults.append(f"it took more than {MEMORY_BYTES_MAX / MIB:,.0f} MiB")
+    return outcome
+
+
+def faults(target: Target, number: int) -> Iterator[str]:
+    """What no input may cause."""
+    if not target.address.is_running:
+        yield f"the server ended near input {number:,}"
+    for (error, place), count in tracebacks(target.log).most_common(SHOWN):
+        yield f"{count} times a traceback in the log: {error[:200]}\n    {place}"
+
+
+def tracebacks(log: str) -> Counter[tuple[str, str]]:
+    """Errors with the line of code that raised them, and how often each is in a log."""
+    found: Counter[tuple[str, str]] = Counter()
+    place = None
+    for line in log.splitlines():
+        if line.startswith("Traceback"):
+            place = ""
+        elif place is not None and line.startswith("  File"):
+            place = line.strip()
+        elif place is not None and not line.startswith(" "):
+            found[line, place] += 1
+            place = None
+    return found
+
+
+def show(protocol: str, outcome: Outcome) -> None:
+    """Print what was seen."""
+    rate = outcome.inputs / max(outcome.seconds, 1e-9)
+    memory = " MiB, ".join(f"{each / MIB:,.0f}" for each in outcome.memory_bytes)
+    print(f"{protocol}: {outcome.inputs:,} inputs in {outcome.seconds:,.0f} s ({rate:,.0f}/s)")
+    print(f"  memory at the start, at most, at the end: {memory} MiB")
+    for name, alone in outcome.alone.items():
+        beside = outcome.beside[name]
+        print(f"  {name:<16} alone {shown(alone)}   beside the inputs {shown(beside)}, {len(beside.errors)} errors")
+    for told in outcome.faults:
+        print(f"  FAULT: {told}")
+
+
+def shown(waits: Waits) -> str:
+    """Percentiles of waits."""
+    if not waits.seconds:
+        return "nothing"
+    each = percentiles_ms(waits.seconds)
+    return f"p50 {each['p50']:.1f} p99 {each['p99']:.1f} max {max(waits.seconds) * 1e3:.0f} ms"
+
+
+def main() -> int:
+    """Run a campaign; 1 if there was a fault."""
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="over all protocols")
+    parser.add_argument("--only", choices=SHARES, help="all of them over one protocol")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first input")
+    parser.add_argument("--seed", type=int, default=None, help="repeat the inputs of another campaign")
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="for stores")
+    given = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    shares = {given.only: 100} if given.only else SHARES
+    print(f"fuzz campaign with seed {seed}: {given.inputs:,} inputs", flush=True)
+    outcomes = []
+    for protocol, share in shares.items():
+        numbers = range(given.first, given.first + given.inputs * share // 100)
+        with tempfile.TemporaryDirectory(prefix="headrace-fuzz-", dir=given.directory) as directory:
+            outcomes.append(attack(protocol, seed, numbers, Path(directory)))
+        show(protocol, outcomes[-1])
+    return int(any(outcome.faults for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
