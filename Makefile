@@ -1,4 +1,4 @@
-.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark bench-spark-kafka bench-tables test-oldest-spark test-kafka-tools test-object-store s3-server s3-jars bench-postgres bench-console screenshots bench-peers bench-kafka kafka-jars kafka-spark campaign docs clean
+.PHONY: help install release demo demo-postgres run test check shape bench-engine bench-http bench-flight bench-spark bench-spark-kafka bench-tables test-oldest-spark test-kafka-tools test-object-store s3-server s3-jars bench-postgres bench-console screenshots bench-peers bench-kafka bench-attacks kafka-jars kafka-spark campaign fuzz docs clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -112,6 +112,9 @@ bench-peers: install  ## Headrace beside Redis Streams, NATS JetStream and Apach
 bench-kafka: install kafka-jars  ## measure the Kafka protocol beside Apache Kafka, needs Java and Maven; --messages N in BENCH_KAFKA
 	$(BIN)/python -m bench.kafka $(BENCH_KAFKA)
 
+bench-attacks: install  ## what a victim waits while an ordinary token attacks the server; --only NAME in BENCH_ATTACKS
+	$(BIN)/python -m bench.attacks $(BENCH_ATTACKS)
+
 kafka-jars:  ## fetch Apache Kafka and its tools for bench-peers, bench-kafka and test-kafka-tools, with Maven
 	mvn -q -B -f bench/peers/kafka_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
 
@@ -146,6 +149,9 @@ campaign: install  ## headrace verify under faults, SECONDS=300 for each store, 
 	$(BIN)/python -m tests.campaign.members --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.campaign.spark_kills --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(PYTEST) -m campaign
+
+fuzz: install  ## a million spoiled requests over Kafka, HTTP and Flight, with a victim beside them; SEED=N to repeat, options in FUZZ
+	$(BIN)/python -m tests.hostile.fuzz $(if $(SEED),--seed $(SEED)) $(FUZZ)
 
 clean:  ## remove everything that can be made again
 	rm -rf $(VENV) $(OLDEST_SPARK) $(KAFKA_SPARK) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist

@@ -152,11 +152,11 @@ def faults(target: Target, number: int) -> Iterator[str]:
     if not target.address.is_running:
         yield f"the server ended near input {number:,}"
     for (error, place), count in tracebacks(target.log).most_common(SHOWN):
-        yield f"{count} times a traceback in the log: {error[:200]}\n    {place}"
+        yield f"{count} times {error} at {place}"
 
 
 def tracebacks(log: str) -> Counter[tuple[str, str]]:
-    """Errors with the line of code that raised them, and how often each is in a log."""
+    """Kinds of errors with the line of code that raised them, and how often each is in a log."""
     found: Counter[tuple[str, str]] = Counter()
     place = None
     for line in log.splitlines():
@@ -165,7 +165,7 @@ def tracebacks(log: str) -> Counter[tuple[str, str]]:
         elif place is not None and line.startswith("  File"):
             place = line.strip()
         elif place is not None and not line.startswith(" "):
-            found[line, place] += 1
+            found[line.partition(":")[0], place] += 1
             place = None
     return found
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from headrace.wire import operations as wire
 from headrace.wire import tickets
@@ -57,8 +57,8 @@ class KafkaInputs:
 
     def __init__(self, address: Address) -> None:
         # Not of a topic with 10,000 partitions: what such a request costs is measured elsewhere.
-        names = dict.fromkeys(("topic", "name", "resource_name"), NARROW)
-        requests = prepared(address, GROUP, groups=GROUP, topic_id=address.topic_ids[NARROW], **names)
+        names: dict[str, Any] = dict.fromkeys(("topic", "name", "resource_name"), NARROW)
+        requests = prepared(address, GROUP, names | {"groups": GROUP, "topic_id": address.topic_ids[NARROW]})
         self._login = b"".join(login(address.tokens["attacker"]))
         whole = []
         for shape in every_shape():

@@ -8,8 +8,9 @@ does not know has the default of the schema, so that a new API needs a line ther
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
@@ -227,7 +228,7 @@ class KafkaRequests:
 CLASSIC_APIS: Final = ("JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup")
 
 
-def prepared(address: Address, name: str, **known: Any) -> KafkaRequests:
+def prepared(address: Address, name: str, more: Mapping[str, Any] = MappingProxyType({})) -> KafkaRequests:
     """Requests that name things of a server: topics, and two groups of such names with a member each."""
     with RawClient(address.kafka, token=address.tokens["attacker"]) as client:
         joining = {"session_timeout": 300_000, "rebalance_timeout": 1_000, "protocol_type": "consumer"}
@@ -241,7 +242,7 @@ def prepared(address: Address, name: str, **known: Any) -> KafkaRequests:
         newer = {"group_id": f"{name}-848", "member_id": "", "member_epoch": 0, "rebalance_timeout": 300_000}
         joined = client.call(CONSUMER_HEARTBEAT, 0, **newer, subscribed_topic_names=[WIDE], topic_partitions=[])
         newer |= {"member_id": joined.member_id, "member_epoch": joined.member_epoch}
-    known = {"topic_id": address.topic_ids[WIDE], "DescribeGroups.groups": name} | known
+    known = {"topic_id": address.topic_ids[WIDE], "DescribeGroups.groups": name} | dict(more)
     known |= {f"{api}.{field}": value for api in CLASSIC_APIS for field, value in member.items()}
     known |= {f"ConsumerGroupHeartbeat.{field}": value for field, value in newer.items()}
     return KafkaRequests(known | {"ConsumerGroupDescribe.group_ids": newer["group_id"]})

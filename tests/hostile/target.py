@@ -93,7 +93,8 @@ class Target:
         server = Server(
             self._store, "--kafka", kafka, "--log-level", "error", *self._arguments, installed=self._installed
         )
-        resource.prlimit(server.process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+        pid = server.process.pid
+        resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
         flight = int(server.flight_url.rpartition(":")[2])
         self.address = Address(
             server.port, flight, self._port.number, server.process.pid, self._topic_ids, self._tokens

@@ -221,11 +221,12 @@ class Observed:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        self._begun.wait()
-        self._due = time.monotonic()
         while True:
             try:
                 with self._operation(self._address) as do:
+                    if not self._due:
+                        self._begun.wait()
+                        self._due = time.monotonic()
                     while True:
                         time.sleep(max(0.0, self._due - time.monotonic()))
                         do()
