@@ -33,7 +33,6 @@ MIB: Final = 1 << 20
 # Of all inputs: what each protocol gets of a hundred.
 SHARES: Final = {"kafka": 50, "http": 40, "flight": 10}
 CONCURRENT: Final = 64
-ALONE_SECONDS: Final = 10.0
 # How long an answer is waited for; an input may well be half a request.
 ANSWER_SECONDS: Final = 1.0
 # Of a hundred connections: closed for writing at once, cut off, or left as they are for a while.
@@ -54,6 +53,7 @@ class Outcome:
     alone: dict[str, Waits] = field(default_factory=dict)
     beside: dict[str, Waits] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    log: str = ""
 
 
 def sender_of_bytes(port: int, made: Callable[[Random], bytes]) -> Send:
@@ -125,13 +125,14 @@ async def send_all(protocol: str, address: Address, seed: int, numbers: range) -
     return sent
 
 
-def attack(protocol: str, seed: int, numbers: range, directory: Path) -> Outcome:
+def attack(protocol: str, seed: int, numbers: range, alone_seconds: float, directory: Path) -> Outcome:
     """All inputs of one protocol, against a server of its own."""
     outcome = Outcome()
     with Target(directory, "--log-format", "text", installed=True) as target:
         address = target.address
         with Victim(address) as victim:
-            time.sleep(ALONE_SECONDS)
+            victim.waits()
+            time.sleep(alone_seconds)
             outcome.alone = victim.waits()
             address.forget_peak()
             outcome.memory_bytes.append(address.memory_bytes())
@@ -140,6 +141,7 @@ def attack(protocol: str, seed: int, numbers: range, directory: Path) -> Outcome
             outcome.seconds = time.monotonic() - began
             outcome.beside = victim.waits()
         outcome.faults = list(faults(target, numbers.start + outcome.inputs))
+        outcome.log = target.log
         if address.is_running:
             outcome.memory_bytes += [address.memory_bytes("VmHWM"), address.memory_bytes()]
             if outcome.memory_bytes[1] > MEMORY_BYTES_MAX:
@@ -150,7 +152,7 @@ def attack(protocol: str, seed: int, numbers: range, directory: Path) -> Outcome
 def faults(target: Target, number: int) -> Iterator[str]:
     """What no input may cause."""
     if not target.address.is_running:
-        yield f"the server ended near input {number:,}"
+        yield f"the server ended near input {number:,} with {target.exit_code}"
     for (error, place), count in tracebacks(target.log).most_common(SHOWN):
         yield f"{count} times {error} at {place}"
 
@@ -158,16 +160,19 @@ def faults(target: Target, number: int) -> Iterator[str]:
 def tracebacks(log: str) -> Counter[tuple[str, str]]:
     """Kinds of errors with the line of code that raised them, and how often each is in a log."""
     found: Counter[tuple[str, str]] = Counter()
-    place = None
+    place, last = None, ("", "")
     for line in log.splitlines():
         if line.startswith("Traceback"):
             place = ""
         elif place is not None and line.startswith("  File"):
             place = line.strip()
         elif place is not None and not line.startswith(" "):
-            found[line.partition(":")[0], place] += 1
-            place = None
-    return found
+            last, place = (line.partition(":")[0], place), None
+            found[last] += 1
+        elif line.startswith(("During handling of", "The above exception")):
+            # One error, which is logged as the next one.
+            found[last] -= 1
+    return +found
 
 
 def show(protocol: str, outcome: Outcome) -> None:
@@ -198,6 +203,7 @@ def main() -> int:
     parser.add_argument("--only", choices=SHARES, help="all of them over one protocol")
     parser.add_argument("--first", type=int, default=0, help="the number of the first input")
     parser.add_argument("--seed", type=int, default=None, help="repeat the inputs of another campaign")
+    parser.add_argument("--alone", type=float, default=10.0, help="seconds that the victim is watched before")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="for stores")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
@@ -207,8 +213,12 @@ def main() -> int:
     for protocol, share in shares.items():
         numbers = range(given.first, given.first + given.inputs * share // 100)
         with tempfile.TemporaryDirectory(prefix="headrace-fuzz-", dir=given.directory) as directory:
-            outcomes.append(attack(protocol, seed, numbers, Path(directory)))
+            outcomes.append(attack(protocol, seed, numbers, given.alone, Path(directory)))
         show(protocol, outcomes[-1])
+        if outcomes[-1].faults:
+            log = given.directory / f"headrace-fuzz-{protocol}-{seed}.log"
+            log.write_text(outcomes[-1].log)
+            print(f"  what the server said is in {log}")
     return int(any(outcome.faults for outcome in outcomes))
 
 

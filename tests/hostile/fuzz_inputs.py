@@ -30,6 +30,15 @@ GROUP: Final = "scratch-fuzz"
 COUNTS: Final = (0, 2, 7, 300)
 # How many of a hundred inputs are left as they are, have a wrong length, or are several at once.
 INTACT, FALSE_LENGTH, PIPELINED = 10, 15, 10
+# How many of a hundred calls over Flight are of a method that carries no operation and no ticket; what they send.
+OTHER: Final = 5
+OTHERS: Final = {
+    "GetFlightInfo": b"\x08\x01" + protobuf_field(3, NARROW.encode()),
+    "ListFlights": protobuf_field(1, b"scratch-*"),
+    "ListActions": b"\x00",
+    "DoExchange": protobuf_field(1000, b"x"),
+    "Handshake": protobuf_field(2, b"x"),
+}
 SIZE: Final = struct.Struct(">i")
 # Numbers at the ends of their range, as Kafka writes them.
 BOUNDS: Final = [
@@ -123,6 +132,9 @@ class FlightInputs:
     def made(self, random: Random) -> FlightCall:
         """One call."""
         has_token = random.random() < 0.95
+        if random.randrange(100) < OTHER:
+            method = random.choice(sorted(OTHERS))
+            return FlightCall(method, (spoiled([OTHERS[method]], random),), has_token)
         name = random.choice(self._names)
         body = spoiled(self._bodies[name], random)
         if name in wire.OPERATIONS:

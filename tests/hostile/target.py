@@ -106,6 +106,11 @@ class Target:
         """What it said on stderr: errors, and no warnings."""
         return self._server.err
 
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a process that has ended, or the number of the signal that ended it, below zero."""
+        return self._server.process.poll()
+
     def restart(self) -> None:
         """End it, in whatever state it is, and start another on the same store."""
         self._server.close()
