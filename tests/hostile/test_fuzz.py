@@ -34,7 +34,10 @@ KeyError: 7
 
 def test_tracebacks_of_one_place_are_one_fault() -> None:
     at = 'File "server.py", line {}'
-    assert tracebacks(LOG) == {("ValueError", at.format("3, in inner")): 1, ("KeyError", at.format("9, in outermost")): 1}
+    assert tracebacks(LOG) == {
+        ("ValueError", at.format("3, in inner")): 1,
+        ("KeyError", at.format("9, in outermost")): 1,
+    }
     assert not tracebacks("12:00 error headrace the file system is full\n")
 
 

@@ -20,7 +20,7 @@ from headrace.protocols.http import server as sockets
 from headrace.protocols.kafka.connection import UNKNOWN_BYTES_MAX
 from headrace.protocols.kafka.server import KafkaServer
 from headrace.protocols.kafka.settings import KafkaSettings
-from tests.protocols.kafka.raw import RawClient
+from tests.protocols.kafka.raw import SASL_HANDSHAKE, RawClient, login
 from tests.protocols.kafka.records.test_codec import NOW_MS, built
 
 MIB = 1 << 20
@@ -127,8 +127,10 @@ def test_one_caller_takes_a_part_of_the_places() -> None:
     with server(connections_max=40) as site, ExitStack() as stack:
         for _ in range(10):
             stack.enter_context(site.client(site.other))
-        with pytest.raises(EOFError):
-            site.client(site.other)
+        with RawClient(site.port) as late:
+            late.call(SASL_HANDSHAKE, 1, mechanism="PLAIN")
+            late.send(login(site.other)[1])
+            assert late.is_closed()
         site.check_served()
 
 
