@@ -242,6 +242,19 @@ def test_a_token_is_never_shown() -> None:
     assert refused.value.field == "server.token" and "123456" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["enrich", "windows", "upsert"])
+def test_dead_letters_whose_topic_is_an_empty_variable_go_nowhere(name: str) -> None:
+    given = dict.fromkeys(["TOPIC", "TARGET", "FILES", "CHECKPOINT", "TABLE", "KEY"], "a") | {"SCHEMA": "a INT"}
+    variables = given | {"SQL": "SELECT 1", "TARGET": "b"}
+    assert load(ROOT / "pipelines" / f"{name}.toml", variables).dead_letters is None
+    assert load(ROOT / "pipelines" / f"{name}.toml", variables | {"DEAD_LETTERS": "dead"}).dead_letters is not None
+
+
+def test_dead_letters_without_any_place_are_a_mistake() -> None:
+    with pytest.raises(InvalidInput, match="dead_letters"):
+        describe(with_parts(STREAM, source={"schema": "a INT"}, dead_letters={"partitions": 1}), {})
+
+
 def test_files_have_no_payload_and_typed_formats_only_have_dead_letters() -> None:
     base: dict[str, Any] = {"source": {"format": "parquet", "path": "a", "schema": "a INT"}, "sink": {"topic": "out"}}
     for more, field in (

@@ -357,6 +357,32 @@ def test_topic_to_topic_by_sql(spark: SparkSession, url: str, client: Client, to
     assert [row["value"] for row in messages(client, f"{topic}-dead")] == [b"nothing"]
 
 
+@pytest.mark.parametrize("name", ["enrich", "windows", "upsert"])
+def test_ready_pipelines_bury_what_does_not_fit(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path, name: str
+) -> None:
+    client.create_topic(topic)
+    publish(client, topic, [{"id": 1, "city": "Rome"}, b"nothing", {"id": 2, "city": "Oslo"}], "id")
+    given = {
+        "SERVER": url,
+        "TOPIC": topic,
+        "SCHEMA": "id BIGINT NOT NULL, city STRING",
+        "DEAD_LETTERS": f"{topic}-dead",
+    }
+    given |= {"CHECKPOINT": str(tmp_path / "cp"), "TARGET": f"{topic}-out", "PARTITIONS": "1"}
+    given |= {"TABLE": str(tmp_path / "table"), "KEY": "id", "FILES": str(tmp_path / "countries")}
+    if name == "enrich":
+        del given["KEY"]
+        (tmp_path / "countries").mkdir()
+        (tmp_path / "countries" / "1.json").write_text('{"name": "Rome", "country": "Italy"}')
+        given["SQL"] = "SELECT source.*, country FROM source LEFT JOIN reference ON city = reference.name"
+    _, summary = run_ready(spark, name, **given)
+    assert (summary.messages, summary.dead_letters) == (3, 1)
+    assert [row["value"] for row in messages(client, f"{topic}-dead")] == [b"nothing"]
+    if name == "enrich":
+        assert [row.get("country") for row in values(client, f"{topic}-out")] == ["Italy", None]
+
+
 def test_one_source_for_several_sinks(
     spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
 ) -> None:

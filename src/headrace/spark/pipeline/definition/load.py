@@ -42,6 +42,8 @@ _SECTIONS: Final = (
     "spark", "tests",
 )  # fmt: skip
 _SECRETS: Final = ("token",)
+# What says where dead letters go.
+_PLACES: Final = frozenset({"topic", "format", "path"})
 _PATHS: Final = ("path", "checkpoint")
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
@@ -80,7 +82,7 @@ def describe(content: Mapping[str, Any], variables: Mapping[str, str], name: str
         deduplicate=_section(given["deduplicate"], Deduplicate, "deduplicate") if "deduplicate" in given else None,
         steps=_steps(given.get("steps", [])),
         sink=_section(given["sink"], _sink_kind(given["sink"]), "sink"),
-        dead_letters=_dead_letters(given.get("dead_letters")),
+        dead_letters=_dead_letters(given.get("dead_letters"), content.get("dead_letters")),
         run=_section(given.get("run", {}), Run, "run"),
         spark=_spark(given.get("spark", {})),
         sources=_sources(given.get("sources", {})),
@@ -120,8 +122,9 @@ def _sink_kind(given: Mapping[str, Any]) -> type[TopicSink] | type[TableSink] | 
     return ReportSink if given.get("format") == "report" else TableSink
 
 
-def _dead_letters(given: Any) -> DeadTopic | DeadTable | None:
-    if given is None:
+def _dead_letters(given: Any, written: Any) -> DeadTopic | DeadTable | None:
+    """Where dead letters go; nowhere if the topic or table that is written there is an empty variable."""
+    if given is None or (isinstance(given, dict) and _PLACES & written.keys() and not _PLACES & given.keys()):
         return None
     is_topic = isinstance(given, dict) and "topic" in given
     return _section(given, DeadTopic, "dead_letters") if is_topic else _section(given, DeadTable, "dead_letters")
