@@ -12,6 +12,7 @@ import pytest
 
 from headrace.core import errors
 from headrace.core.errors import (
+    DiskFull,
     HeadraceError,
     InvalidMessage,
     OutOfMemory,
@@ -117,11 +118,14 @@ def test_error_raised_again_keeps_fields_and_cause_but_not_who_met_it_before() -
         (OSError(errno.ENFILE, "too many"), TooManyOpenFiles),
         (OSError(errno.ENOMEM, "no memory"), OutOfMemory),
         (MemoryError(), OutOfMemory),
-        (OSError(errno.ENOSPC, "full"), None),
+        (OSError(errno.ENOSPC, "full"), DiskFull),
+        (OSError(errno.EDQUOT, "quota"), DiskFull),
+        (OSError(errno.EFBIG, "limit"), DiskFull),
+        (OSError(errno.EIO, "broken"), None),
         (ValueError("other"), None),
     ],
 )
 def test_what_ran_out_has_an_error_of_its_own(error: Exception, kind: type[HeadraceError] | None) -> None:
     found = exhausted("topic 't'", error)
     assert (None if found is None else type(found)) is kind
-    assert found is None or str(found).startswith("topic 't' needs")
+    assert found is None or str(found).startswith(("topic 't' needs", "the store could not be written (topic 't': "))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headrace.broker import Broker
 from headrace.broker.settings import BrokerSettings
-from headrace.core.errors import DiskFull, StoreUnavailable
+from headrace.core.errors import DiskFull
 from headrace.storage.disk.engine import DiskStore
 from tests.faults.crashes import Death, ManualClock, verify_in
 from tests.faults.filesystems import NEEDS_ROOM, FailingFileSystem, PowerCut, SimulatedDisk, SimulatedFileSystem
@@ -117,7 +118,7 @@ def test_full_while_a_topic_is_made(site: Site) -> None:
     for call in ("make_directory", "open", "write"):
         with (
             site.files.failing(errno.ENOSPC, frozenset({call}), written=0.5),
-            pytest.raises(StoreUnavailable, match="No space left") as caught,
+            pytest.raises(DiskFull, match="No space left") as caught,
         ):
             site.broker.create_topic("made", 3)
         assert caught.value.retry
@@ -130,18 +131,52 @@ def test_full_while_a_topic_is_made(site: Site) -> None:
 
 def test_full_while_rows_are_staged(site: Site) -> None:
     rows = [Message(b"staged-%d" % row) for row in range(4)]
-    with site.files.failing(errno.ENOSPC, NEEDS_ROOM, written=0.5), pytest.raises(StoreUnavailable) as caught:
+    with site.files.failing(errno.ENOSPC, NEEDS_ROOM, written=0.5), pytest.raises(DiskFull) as caught:
         site.broker.stage("t", batch_of(rows), "s")
     assert caught.value.retry
     assert list((site.directory / "stages").iterdir()) == []
     site.ledger.stage(site.broker, "t", rows[:2], "s")
-    with site.files.failing(errno.ENOSPC, NEEDS_ROOM, written=0.9), pytest.raises(StoreUnavailable):
+    with site.files.failing(errno.ENOSPC, NEEDS_ROOM, written=0.9), pytest.raises(DiskFull):
         site.broker.stage("t", batch_of(rows), "s")
     site.ledger.stage(site.broker, "t", rows[2:], "s")
     site.ledger.publish_staged(site.broker, "t", None)
     check(site.broker, site.ledger)
     site.broker.close()
     verify(site.directory, site.ledger)
+
+
+@contextmanager
+def catalog_without_room(broker: Broker) -> Iterator[None]:
+    """The catalog may not grow, which SQLite reports as it reports a full disk."""
+
+    def limit(pages: str) -> None:
+        with broker.store.catalog._transactions._engine.connect() as connection:
+            # The pool has one connection, since the catalog uses one at a time.
+            count = connection.exec_driver_sql("PRAGMA page_count").scalar()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages or count}")
+
+    limit("")
+    yield
+    limit("1000000")
+
+
+def test_full_while_groups_commit(site: Site) -> None:
+    """The catalog says so as the logs do, and nothing of the commit is stored."""
+    broker = site.broker
+    groups = [f"g{number}" for number in range(300)]
+    for group in groups:
+        broker.register_group("t", group)
+    committed = 0
+    with catalog_without_room(broker), pytest.raises(DiskFull, match="disk is full") as caught:
+        for group in groups:
+            broker.commit_offsets("t", group, {0: 2})
+            committed += 1
+    assert "the store could not be written" in str(caught.value)
+    assert caught.value.retry and caught.value.nothing_done
+    assert [broker.committed("t", group) for group in groups].count({0: 2}) == committed
+    for group in groups:
+        broker.commit_offsets("t", group, {0: 2})
+    assert all(broker.committed("t", group) == {0: 2} for group in groups)
 
 
 def test_a_full_disk_can_be_opened_and_read(site: Site) -> None:

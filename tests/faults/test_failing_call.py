@@ -138,7 +138,7 @@ def test_failing_call_while_a_store_is_opened(scenario: Scenario, error: int, pl
             try:
                 with opened(home, scenario.options, files, clock) as broker:
                     check(broker, ledger)
-            except StoreUnavailable as caught:
+            except (StoreUnavailable, DiskFull) as caught:
                 assert caught.retry
         verify(home, ledger, scenario.options, clock)
         if not files.hits:

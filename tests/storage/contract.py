@@ -127,6 +127,7 @@ class CatalogContract:
         assert [name for topic_id, name, _, _ in pipelines.all() if topic_id == other.record.id] == ["old"]
 
     def test_space_is_that_of_a_file_system_if_there_is_one(self, place: Place) -> None:
+        assert place.store.can_write()
         space = place.store.disk_space()
         assert (space is not None) == place.url.startswith("file:")
         assert space is None or 0 < space[1] <= space[0]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import CursorResult, create_engine, text
 
-from headrace.core.errors import StoreUnavailable, UnknownFormat
+from headrace.core.errors import DiskFull, StoreUnavailable, UnknownFormat
 from headrace.core.groups.group import Group
 from headrace.core.rights import Grant, Right
 from headrace.core.topics.settings import DEFAULT_SETTINGS
@@ -140,6 +140,18 @@ def test_a_database_that_cannot_be_written_is_unavailable_and_may_be_tried_again
     assert catalog.offsets(1, "g") == {0: 1}
     catalog.close()
     engine.dispose()
+
+
+def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path) -> None:
+    catalog = opened(tmp_path / "db")
+    topic = catalog.add_topic("a", "a", 1, DEFAULT_SETTINGS, 0, lambda topic: None)
+    with catalog._transactions._engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DiskFull, match=r"the store could not be written .*full"):
+        catalog.put_offsets(topic.id, "g" * 10_000, {0: 1})
+    assert catalog.all_offsets(topic.id) == {}
+    catalog.close()
 
 
 def test_a_path_that_cannot_be_a_database_is_unavailable(tmp_path: Path) -> None:

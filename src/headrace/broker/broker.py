@@ -356,6 +356,10 @@ class Broker:
         """The topics that accept no messages until the store is reopened, with the reason."""
         return self._topics.failing()
 
+    def can_write(self) -> bool:
+        """Whether the store takes new data: not if its disk is full or fails."""
+        return self._store.can_write()
+
     def topics_with_gaps(self) -> dict[str, int]:
         """The topics that skip offsets because messages were lost, and how many they skip."""
         return self._topics.with_gaps()

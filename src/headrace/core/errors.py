@@ -64,7 +64,7 @@ import errno
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 Error = TypeVar("Error", bound="HeadraceError")
 
@@ -675,7 +675,7 @@ class UnknownFormat(StorageError):
 
 @dataclass(eq=False)
 class DiskFull(StorageError):
-    """The disk is full; nothing was written."""
+    """The disk is full; nothing was written. `topic` is empty if it concerns the store, such as a commit of a group."""
 
     code: ClassVar[str] = "disk_full"
     retry: ClassVar[bool] = True
@@ -683,7 +683,8 @@ class DiskFull(StorageError):
     reason: str
 
     def __str__(self) -> str:
-        return f"topic {self.topic!r} could not be written ({self.reason}), nothing was accepted: free space and retry"
+        what = f"topic {self.topic!r}" if self.topic else "the store"
+        return f"{what} could not be written ({self.reason}), nothing was accepted: free space and retry"
 
 
 @dataclass(eq=False)
@@ -709,9 +710,15 @@ class OutOfMemory(StoreUnavailable):
         return f"{self.store} needs more memory than available ({self.reason}), nothing was done: retry, or send less"
 
 
-def exhausted(what: str, error: BaseException) -> StoreUnavailable | None:
-    """The error for an exhausted system resource (open files, memory), or None for any other error."""
+# Numbers of OSError: the disk, a quota or the size of a file allows no more.
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def exhausted(what: str, error: BaseException) -> StorageError | None:
+    """The error for an exhausted system resource (open files, memory, disk space), or None for any other error."""
     number = error.errno if isinstance(error, OSError) else None
+    if number in NO_ROOM:
+        return DiskFull("", f"{what}: {error}")
     if number in (errno.EMFILE, errno.ENFILE):
         return TooManyOpenFiles(what, str(error))
     if isinstance(error, MemoryError) or number == errno.ENOMEM:

@@ -137,6 +137,7 @@ class Store(Protocol):
     """An open store. It has `signals` if, and only if, other servers may use the same store.
 
     `disk_space` is the size of the file system and what is free of it, if the store is on one of this machine.
+    `can_write` says whether it takes new data now: not if its disk is full or fails.
     `examine` checks the store while it is open, a topic at a time; it returns None if the engine cannot check itself.
     """
 
@@ -156,6 +157,8 @@ class Store(Protocol):
     def delete_log(self, topic_id: int) -> None: ...
 
     def disk_space(self) -> tuple[int, int] | None: ...
+
+    def can_write(self) -> bool: ...
 
     def examine(self) -> Iterator[StoreReport] | None: ...
 

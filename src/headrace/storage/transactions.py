@@ -3,12 +3,13 @@
 On SQLite a lock orders the calls of this process, so that the one in-memory connection of the memory engine can serve
 many threads too; on PostgreSQL the database orders them. Work is retried until a deadline if its connection broke or
 was refused, or the database aborted it to end a deadlock, and also if its COMMIT got no answer: work must be safe to do
-twice. Whatever else the database reports is `StoreUnavailable`. Thread-safe.
+twice. If its disk is full, that is `DiskFull`; whatever else the database reports is `StoreUnavailable`. Thread-safe.
 """
 
 from __future__ import annotations
 
 import math
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.core.errors import Closed, StoreUnavailable
+from headrace.core.errors import Closed, DiskFull, StoreUnavailable
 from headrace.core.limits import STOP_SECONDS
 
 Result = TypeVar("Result")
@@ -32,6 +33,7 @@ SHORT_PATIENCE_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1
 # SQLSTATEs worth a retry: the connection broke (08), the server stops or starts (57P0), a deadlock (40).
 _PASSING: Final = ("08", "57P0", "40")
+_DISK_FULL_STATE: Final = "53100"
 
 
 class Transactions:
@@ -56,6 +58,7 @@ class Transactions:
     def do(self, work: Callable[[Connection], Result], patience_seconds: float = math.inf) -> Result:
         """Do work in one transaction, retried if its connection broke, up to a deadline."""
         deadline = time.monotonic() + min(patience_seconds, self._patience_seconds)
+        is_repeated = False
         while True:
             try:
                 with self._working(), self._lock, self._engine.begin() as connection:
@@ -63,8 +66,12 @@ class Transactions:
             except (DBAPIError, PoolTimeout) as error:
                 cause = error.orig if isinstance(error, DBAPIError) else None
                 reason = "all connections are in use" if cause is None else self._reason_of(cause)
+                # Not after another attempt: that one may have been written.
+                if _is_full(cause) and not is_repeated:
+                    raise DiskFull("", reason) from error
                 if not self._may_pass(error) or time.monotonic() >= deadline:
                     raise StoreUnavailable(self._name, reason) from error
+                is_repeated = True
                 time.sleep(_PAUSE_SECONDS)
 
     def close(self) -> None:
@@ -97,3 +104,10 @@ class Transactions:
             return False
         state = getattr(error.orig, "sqlstate", None)
         return error.connection_invalidated or (state or "08").startswith(_PASSING)
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether the database says that its disk is full."""
+    # The lowest byte of SQLite's code; the rest says what it was doing.
+    number = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return number == sqlite3.SQLITE_FULL or getattr(error, "sqlstate", None) == _DISK_FULL_STATE

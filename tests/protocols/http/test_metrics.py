@@ -203,6 +203,7 @@ def test_a_server_that_takes_messages_is_alive_and_ready(site: Site) -> None:
         "status": "ready",
         "failing_topics": 0,
         "topics_with_gaps": 0,
+        "writable": True,
     }
 
 
@@ -215,7 +216,7 @@ def test_a_topic_that_skips_offsets_is_ready_and_noted(tmp_path: Path) -> None:
     with closing(open_store(f"file:{tmp_path / 'store'}")) as store:
         put_offsets(store.catalog, topic_id, "ahead", {0: 4})
     with Site(tmp_path) as site:
-        noted = {"status": "ready", "failing_topics": 0, "topics_with_gaps": 1}
+        noted = {"status": "ready", "failing_topics": 0, "topics_with_gaps": 1, "writable": True}
         assert checked(site.client.get("/health/ready"), 200) == noted
         assert site.broker.topics_with_gaps() == {"orders": 4}
 
@@ -229,10 +230,20 @@ def test_a_topic_that_cannot_be_opened_makes_a_server_not_ready(tmp_path: Path) 
         answer = site.client.get("/health/ready")
         assert (answer.status_code, answer.json()) == (
             503,
-            {"status": "failing", "failing_topics": 1, "topics_with_gaps": 0},
+            {"status": "failing", "failing_topics": 1, "topics_with_gaps": 0, "writable": True},
         )
         assert site.client.get("/health/live").status_code == 200
         publish(site, {"value": "still"})
+
+
+def test_a_server_whose_disk_is_full_is_not_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_topic(site.client, "orders")
+    monkeypatch.setattr(site.broker.store, "can_write", lambda: False)
+    answer = site.client.get("/health/ready")
+    failing = {"status": "failing", "failing_topics": 0, "topics_with_gaps": 0, "writable": False}
+    assert (answer.status_code, answer.json()) == (503, failing)
+    monkeypatch.undo()
+    assert checked(site.client.get("/health/ready"), 200)["writable"] is True
 
 
 def test_consumers_of_the_queue_api_are_counted_and_not_listed(site: Site) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.core.errors import InvalidInput, StoreUnavailable
+from headrace.core.errors import DiskFull, InvalidInput, StoreUnavailable
 from headrace.core.groups.group import Group
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.disk.backup import ATTEMPTS_MAX, back_up
@@ -159,7 +159,7 @@ def test_a_backup_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(StoreUnavailable, match="No space"):
+    with pytest.raises(DiskFull, match="No space"):
         store.back_up(Meanwhile(log=full))
     assert list(store.target.parent.iterdir()) == []
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from headrace.core.errors import StoreUnavailable, UnknownFormat
+from headrace.core.errors import DiskFull, StoreUnavailable, UnknownFormat
 from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
@@ -154,7 +154,7 @@ class TestLogs:
             return record.id
 
         files.fail(call, NO_SPACE)
-        with pytest.raises(StoreUnavailable, match=call):
+        with pytest.raises(DiskFull, match=call):
             add("a")
         assert store.catalog.topics() == []
         second = add("b")
@@ -208,6 +208,19 @@ class TestLogs:
             topic.store.open_log(topic.record, NOW_US)
         assert caught.value.store == str(topic.directory)
         assert values_in(topic.store.open_log(topic.record, NOW_US)) == [b"a"]
+
+    @pytest.mark.parametrize(("call", "number"), [("open", NO_SPACE), ("write", NO_SPACE), ("write", BROKEN)])
+    def test_a_disk_that_takes_nothing_is_noted_until_it_does(
+        self, tmp_path: Path, call: str, number: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        files = FailingFiles()
+        store, before = opened(tmp_path, files), names_in(tmp_path)
+        assert store.can_write()
+        files.fail(call, number, number)
+        assert not store.can_write() and not store.can_write()
+        assert caplog.text.count("not ready: ") == 1, "once, however often it is asked"
+        assert store.can_write() and names_in(tmp_path) == before
+        store.close()
 
     def test_a_deleted_log_gives_its_disk_back(self, tmp_path: Path) -> None:
         topic = DiskTopic(tmp_path / "store")

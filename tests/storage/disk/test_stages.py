@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import StoreUnavailable
+from headrace.core.errors import DiskFull
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.stages import DiskStages
 from tests.storage.builders import NOW_US, values
@@ -82,7 +82,7 @@ def test_a_piece_that_cannot_be_written_changes_nothing(tmp_path: Path, call: st
     files = FailingFiles()
     stages = staged(tmp_path, b"a", files=files)
     files.fail(call, NO_SPACE)
-    with pytest.raises(StoreUnavailable, match=call):
+    with pytest.raises(DiskFull, match=call):
         stages.write(1, "s", values(b"b" * 300), NOW_US)
     assert found(stages) == [b"a"]
     assert stages.write(1, "s", values(b"c"), NOW_US) == 2
@@ -93,7 +93,7 @@ def test_a_stage_that_cannot_be_begun_leaves_no_file(tmp_path: Path) -> None:
     files = FailingFiles()
     stages = staged(tmp_path, files=files)
     files.fail("write", NO_SPACE)
-    with pytest.raises(StoreUnavailable, match="write"):
+    with pytest.raises(DiskFull, match="write"):
         stages.write(1, "s", values(b"a"), NOW_US)
     assert found(stages) is None
     assert list(tmp_path.iterdir()) == []

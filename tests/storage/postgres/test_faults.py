@@ -363,6 +363,16 @@ class TestReadOnly:
         assert isinstance(error, DiskFull)
         assert (error.topic, error.reason) == ("Orders", "no space left")
 
+    def test_a_full_disk_is_named_by_the_catalog_too_unless_an_earlier_attempt_may_count(self, site: Site) -> None:
+        transactions = site.open().catalog._transactions
+        full = "DO $$ BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = 'disk_full'; END $$"
+        with pytest.raises(DiskFull, match=r"the store could not be written .*no space left"):
+            transactions.do(lambda connection: connection.exec_driver_sql(full))
+        steps = ["SELECT pg_terminate_backend(pg_backend_pid())", full]
+        with pytest.raises(StoreUnavailable, match="no space left"):
+            transactions.do(lambda connection: connection.exec_driver_sql(steps.pop(0)))
+        assert steps == []
+
 
 class TestConnections:
     def test_what_is_worth_another_try(self) -> None:

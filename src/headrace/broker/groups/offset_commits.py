@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headrace.broker.clock import DatabaseTime
 from headrace.broker.publish.combiner import Combiner, Waiter
-from headrace.core.errors import HeadraceError, StoreUnavailable
+from headrace.core.errors import HeadraceError, StorageError
 from headrace.core.groups.group import Group
 from headrace.storage.catalog import Catalog, GroupOffsets
 
@@ -53,7 +53,7 @@ class OffsetCommits(Combiner[OffsetCommit]):
 
         try:
             self._catalog.raise_offsets(self._topic_id, sorted({commit.group for commit in taken}), decide)
-        except StoreUnavailable:
+        except StorageError:
             for commit in taken:
                 commit.error = None
             return

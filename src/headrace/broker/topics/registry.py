@@ -28,6 +28,7 @@ from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_partitions
 from headrace.core.errors import (
     Closed,
+    DiskFull,
     HeadraceError,
     PartitionsCannotShrink,
     QuotaExceeded,
@@ -321,7 +322,7 @@ class Topics:
         if self._is_shared and not self._closed:
             self._refresh(key, self._store.catalog.topic(key))
         broken = self._topics.get(key)
-        if isinstance(broken, BrokenTopic) and isinstance(broken.error, StoreUnavailable):
+        if isinstance(broken, BrokenTopic) and isinstance(broken.error, StoreUnavailable | DiskFull):
             # A retried creation must return the topic, even if it could not be opened when it was created.
             self._put(key, self._open(broken.record))
         return self._topics.get(key)

@@ -11,7 +11,9 @@ what a crash leaves in between is deleted at the next opening. Other files in th
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -21,7 +23,7 @@ import numpy as np
 from sqlalchemy import URL, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from headrace.core.errors import Damaged, StoreUnavailable, UnknownFormat, exhausted
+from headrace.core.errors import Damaged, StorageError, StoreUnavailable, UnknownFormat, exhausted
 from headrace.core.reports.store_check import StoreReport
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.disk.files import watermark
@@ -36,6 +38,11 @@ from headrace.storage.tables import all_consumers, all_groups, all_topics
 
 CATALOG: Final = "catalog.sqlite"
 DIRECTORY_NAME: Final = re.compile(r"[0-9]{9}|[1-9][0-9]{9,}")
+# A file that is written to see whether there is room, and its size: more than any commit of a group needs.
+_PROBE: Final = "room.tmp"
+_PROBE_BYTES: Final = 64 << 10
+
+logger = logging.getLogger(__name__)
 
 
 class DiskStore:
@@ -45,6 +52,8 @@ class DiskStore:
         self._files = files or FileSystem()
         self._options = options
         self._topics = directory / "topics"
+        self._probing = threading.Lock()
+        self._is_writable = True
         with store_errors(directory), ExitStack() as undo:
             self._files.make_directory(self._topics)
             # The directories may exist without being on the device: their creator may have died before the sync.
@@ -108,6 +117,30 @@ class DiskStore:
         """The size and the free space of the file system, in bytes."""
         with store_errors(self._topics):
             return self._files.space(self._topics)
+
+    def can_write(self) -> bool:
+        """Whether a small file can be written: a topic may have preallocated space when nothing else fits any more."""
+        with self._probing:
+            before = self._is_writable
+            try:
+                self._probe(self._topics.parent / _PROBE)
+                self._is_writable = True
+            except StorageError as error:
+                self._is_writable = False
+                if before:
+                    logger.warning("not ready: %s", error)
+            if self._is_writable and not before:
+                logger.info("the store %s can be written again", self._topics.parent)
+            return self._is_writable
+
+    def _probe(self, path: Path) -> None:
+        with store_errors(path):
+            handle = self._files.open(path)
+            try:
+                self._files.write(handle, 0, [bytes(_PROBE_BYTES)])
+            finally:
+                self._files.close(handle)
+                self._files.remove(path)
 
     def examine(self) -> Iterator[StoreReport]:
         """Check every frame, index and catalog row while the store is in use."""

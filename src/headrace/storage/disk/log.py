@@ -10,7 +10,6 @@ nothing more is accepted until the store is reopened.
 from __future__ import annotations
 
 import bisect
-import errno
 import logging
 import threading
 import time
@@ -24,7 +23,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.errors import Damaged, DiskFull, LogFailed, OutcomeUnknown, exhausted
+from headrace.core.errors import NO_ROOM, Damaged, DiskFull, LogFailed, OutcomeUnknown, exhausted
 from headrace.core.hashes.columns import Int64s
 from headrace.core.messages import NO_MESSAGES, content_bytes, join, read_batch
 from headrace.core.publish.payload_window import PayloadWindow
@@ -55,7 +54,6 @@ from headrace.storage.shares import within_bytes
 MAPPED_SEGMENTS_MAX: Final = 2
 # A snapshot is written once the log has grown by this many times the snapshot's own size.
 SNAPSHOT_GROWTH: Final = 4
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _CLOSED: Final = "the log is closed"
 
 logger = logging.getLogger(__name__)
@@ -315,7 +313,7 @@ class DiskLog:
         try:
             self._roll()
         except OSError as error:
-            if error.errno not in _NO_ROOM or len(self._segments) == 1:
+            if error.errno not in NO_ROOM or len(self._segments) == 1:
                 raise
 
     def _write_in_need(self, doomed: Sequence[Segment], kept_number: int) -> None:
@@ -333,7 +331,7 @@ class DiskLog:
         try:
             write()
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise
             self._room.cut(self._handle, self._end)
             for segment in doomed:
@@ -453,7 +451,7 @@ class DiskLog:
     def _undo(self, error: OSError) -> NoReturn:
         """Truncate what a failed write may have left; returns the error to raise."""
         self._cut_off(f"write: {error}", error)
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise DiskFull(self._topic.name, str(error)) from error
         if (short := exhausted(f"topic {self._topic.name!r}", error)) is not None:
             logger.error("%s", short)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.core.errors import StoreUnavailable
+from headrace.core.errors import StoreUnavailable, exhausted
 from headrace.core.publish.payload_window import NO_PAYLOADS
 from headrace.core.publish.sources import NO_UPDATES
 from headrace.core.publish.state import Commit, CommitKey, Directory
@@ -114,7 +114,7 @@ class DiskStages:
         except OSError as error:
             if not stage.pieces:
                 self._remove(stage)
-            raise StoreUnavailable(str(stage.path), str(error)) from error
+            raise exhausted(str(stage.path), error) or StoreUnavailable(str(stage.path), str(error)) from error
 
     def _remove(self, stage: _Stage) -> None:
         """Delete the file; if that fails it becomes a stage again at the next opening, and expires."""

@@ -34,6 +34,10 @@ class MemoryStore:
     def disk_space(self) -> None:
         """The store is not on a disk."""
 
+    def can_write(self) -> bool:
+        """Memory that runs out is an error of the request."""
+        return True
+
     def examine(self) -> None:
         """There is nothing to check."""
 

@@ -15,6 +15,7 @@ class Health(msgspec.Struct):
     status: str
     failing_topics: int = 0
     topics_with_gaps: int = 0
+    writable: bool = True
 
 
 class Alive(msgspec.Struct):
@@ -32,14 +33,17 @@ async def live(alive: NamedDependency[Alive]) -> Alive:
 
 @get("/health/ready", opt={"operation": "health"}, tags=["health"], summary="Is the server ready for messages?")
 async def ready(bridge: NamedDependency[Bridge]) -> Response[Health]:
-    """Succeeds if the store is open and every topic accepts messages; otherwise 503, with the number of failing topics.
+    """Succeeds if the store can be written and every topic accepts messages; otherwise 503.
 
+    `writable` is false if the disk is full or fails; `failing_topics` is the number of topics that accept no messages.
     A topic that skips offsets because messages were lost still accepts messages; the number of such topics is shown.
     """
     failing = await bridge.call(bridge.broker.failing_topics)
     gaps = await bridge.call(bridge.broker.topics_with_gaps)
-    health = Health("failing" if failing else "ready", len(failing), len(gaps))
-    return Response(health, status_code=503 if failing else 200)
+    is_writable = await bridge.call(bridge.broker.can_write)
+    is_ready = is_writable and not failing
+    health = Health("ready" if is_ready else "failing", len(failing), len(gaps), is_writable)
+    return Response(health, status_code=200 if is_ready else 503)
 
 
 HANDLERS = [live, ready]
