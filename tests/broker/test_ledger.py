@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import Broker
-from headrace.broker.groups.turns import Turns
+from headrace.broker.groups.turns import GroupTurns
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import GroupNotFound, StaleGeneration, StoreUnavailable, TopicNotFound
 from headrace.storage.catalog import GroupWrite
@@ -235,7 +235,7 @@ def test_what_is_asked_of_groups_while_they_are_deleted_and_forgotten(held: Held
 
 
 def test_names_without_users_take_no_memory() -> None:
-    turns = Turns()
+    turns = GroupTurns()
     with turns.of("a"):
         with turns.of("b"):
             assert sorted(turns.names()) == ["a", "b"]

@@ -18,6 +18,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.groups.member import Member
+from headrace.core.limits import MICROSECONDS, SERVER_EXPIRY_SECONDS
 from headrace.storage.tables import all_consumers, all_groups, all_members, all_topics, name_lock, take_lock
 
 # What a change does to its group: commits offsets, concurrently with others; changes it; or may also move it back.
@@ -62,6 +63,15 @@ _RAISE_OFFSETS: Final = f"""
 INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
 SELECT %s, * FROM unnest(%s::text[], %s::integer[], %s::bigint[])
 ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = excluded.queueoffset {_IF_ABOVE}"""
+
+# A server that was killed claims nothing any more.
+_FIND_HOLDER: Final = f"""
+SELECT serverid, kind FROM all_claims JOIN all_servers USING (serverid)
+WHERE topicid = %s AND groupname = %s AND serverid <> %s AND heartbeat_us >= {DATABASE_US} - %s"""
+_CLAIM: Final = """
+INSERT INTO all_claims (topicid, groupname, serverid, kind) VALUES (%s, %s, %s, %s)
+ON CONFLICT (topicid, groupname) DO UPDATE SET serverid = excluded.serverid, kind = excluded.kind
+WHERE (all_claims.serverid, all_claims.kind) <> (excluded.serverid, excluded.kind)"""
 
 
 class TopicGone(Exception):
@@ -119,6 +129,16 @@ class GroupRow:
         """Forget the committed offsets of some partitions."""
         is_named = all_consumers.c.partition.in_(partitions)
         self._connection.execute(delete(all_consumers).where(*self._of(all_consumers), is_named))
+
+    def holder(self, server_id: str) -> tuple[str, str] | None:
+        """Which other server runs the group, and the kind of its members; None if none does."""
+        values = (*self._key.values(), server_id, int(SERVER_EXPIRY_SECONDS * MICROSECONDS))
+        row = self._connection.exec_driver_sql(_FIND_HOLDER, values).one_or_none()
+        return None if row is None else (row.serverid, row.kind)
+
+    def claim(self, server_id: str, kind: str) -> None:
+        """Have this server run the group, in place of any other."""
+        self._connection.exec_driver_sql(_CLAIM, (*self._key.values(), server_id, kind))
 
     def remove(self) -> None:
         """Remove the group with its members and offsets."""

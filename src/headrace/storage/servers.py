@@ -7,16 +7,17 @@ shared store has these rows: the server of any other store knows itself. Thread-
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, delete, literal_column, select
+from sqlalchemy import Connection, delete, literal_column, select, tuple_
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from headrace.core.limits import MICROSECONDS, SERVER_EXPIRY_SECONDS
 from headrace.core.reports.descriptions import ServerDescription
 from headrace.storage.group_row import DATABASE_US
-from headrace.storage.tables import all_servers
+from headrace.storage.tables import all_claims, all_servers
 from headrace.storage.transactions import SHORT_PATIENCE_SECONDS, Transactions
 
 _NOW_US: Final[Any] = literal_column(DATABASE_US)
@@ -38,6 +39,7 @@ class ServerRows:
         def put(connection: Connection) -> None:
             connection.execute(row)
             connection.execute(delete(all_servers).where(all_servers.c.heartbeat_us < _EXPIRED_US))
+            connection.execute(delete(all_claims).where(all_claims.c.serverid.not_in(select(all_servers.c.serverid))))
 
         self._do(put, SHORT_PATIENCE_SECONDS)
 
@@ -59,6 +61,17 @@ class ServerRows:
         ]
 
     def remove(self, server_id: str) -> None:
-        """Remove a server that stopped."""
-        statement = delete(all_servers).where(all_servers.c.serverid == server_id)
+        """Remove a server that stopped, with its claims."""
+
+        def remove(connection: Connection) -> None:
+            for table in (all_claims, all_servers):
+                connection.execute(delete(table).where(table.c.serverid == server_id))
+
+        self._do(remove, SHORT_PATIENCE_SECONDS)
+
+    def release_claims(self, server_id: str, groups: Collection[tuple[int, str]]) -> None:
+        """Give up the claims of a server on some groups, by topic and name."""
+        columns = all_claims.c
+        are_named = tuple_(columns.topicid, columns.groupname).in_(groups)
+        statement = delete(all_claims).where(columns.serverid == server_id, are_named)
         self._do(lambda connection: connection.execute(statement), SHORT_PATIENCE_SECONDS)

@@ -172,6 +172,18 @@ all_servers = Table(
     **_IN_PLACE,
 )
 
+# Which server of a shared store runs a group whose members only that server knows, such as those of Kafka's protocol,
+# and their kind. It counts as long as the server is among `all_servers`.
+all_claims = Table(
+    "all_claims",
+    metadata,
+    _topicid(),
+    Column("groupname", Text, nullable=False),
+    Column("serverid", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    PrimaryKeyConstraint("topicid", "groupname"),
+)
+
 # How far each topic is archived: `ends` is JSON, an offset by partition; `cut_us` is the time of the last file. In a
 # shared store the server `holder` archives it, until `until_us` by the database's clock; each holder has its own epoch.
 all_archives = Table(

@@ -27,7 +27,7 @@ from headrace.core.errors import (
 )
 from headrace.core.groups import group as rules
 from headrace.core.groups.commits import check_commit, refusals
-from headrace.core.groups.group import Group, Held, ReadFrom
+from headrace.core.groups.group import Group, Held, ReadFrom, is_alive
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MAX_POLL_SECONDS
 from headrace.core.reports.descriptions import CommitOutcome
@@ -132,19 +132,41 @@ class Groups:
         session_timeout_seconds: float,
         max_poll_seconds: float = MAX_POLL_SECONDS,
         topic_index: int | None = None,
+        server_id: str = "",
     ) -> Group:
-        """Add a member, or renew it; a missing group is created, unless the member is refused."""
+        """Add a member, or renew it; a missing group is created, unless the member is refused.
+
+        It is refused where another server than this one has claimed the group for members of its own.
+        """
         self._check_groups(name)
         seconds, members_max = session_timeout_seconds, self._settings.members_per_group_max
 
         def step(draft: GroupDraft) -> _Step:
             before, now_us = draft.group or Group(name), self._now_us(draft)
             after = rules.join(before, member, seconds, now_us, self._partitions, max_poll_seconds, topic_index)
-            if member not in before.members and len(after.members) > members_max:
-                raise QuotaExceeded(f"members in group {name!r}", "broker.members_per_group_max", members_max)
+            if member not in before.members:
+                if len(after.members) > members_max:
+                    raise QuotaExceeded(f"members in group {name!r}", "broker.members_per_group_max", members_max)
+                if (holder := draft.holder(server_id)) is not None:
+                    rule = f"it has {holder[1]} members, at server {holder[0]}, and members of one kind at a time"
+                    raise GroupSizeConflict(name, f"{rule}: stop them first")
             return _put(draft, after)
 
         return self._take(name, "group", step)
+
+    def hold_for(self, name: str, server_id: str, kind: str) -> None:
+        """Have all members of a group be such as only this server knows; refused if it has others."""
+
+        def step(draft: GroupDraft) -> None:
+            group, now_us = draft.group, self._now_us(draft)
+            is_native = group is not None and (
+                group.consumers is not None or any(is_alive(member, now_us) for member in group.members.values())
+            )
+            if is_native:
+                raise GroupSizeConflict(name, f"it has native members in topic {self._topic.record.name!r}")
+            draft.claim(server_id, kind)
+
+        self._store.change(name, "group", step)
 
     def heartbeat(self, name: str, member: str, held: Held | None = None, is_reading: bool = False) -> Group:
         """Renew a member's session; the member may say what it holds, or be reading and so hold what it owns."""

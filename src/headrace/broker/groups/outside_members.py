@@ -3,25 +3,36 @@
 Committed offsets are the same whichever kind of member made them, but partitions are divided among members of one kind
 only: with both, each message would be handled twice. So a group has members of one kind at a time. The coordinator
 says here which groups have members of its kind, in which topics, and native members are refused there; the coordinator
-in turn refuses groups with native members. Servers that share a store do not know of each other's. Thread-safe.
+in turn refuses groups with native members. For the other servers of a shared store each such group is claimed in the
+store before it has members (`Broker.claim_group`); what is released here is given up there soon after. Thread-safe.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from headrace.core.errors import GroupSizeConflict
 from headrace.core.names import topic_key
+
+# A group is held within this time after it was claimed, or never.
+CLAIM_SECONDS: Final = 5.0
 
 
 class OutsideMembers:
     """Which groups have members that the broker does not know."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         # By group the kind of its members, and the topics that they read.
         self._held: dict[str, tuple[str, set[str]]] = {}
+        # Topics and groups that may be claimed in the store, and since when: whether or not they are held.
+        self._claimed: dict[tuple[str, str], float] = {}
+        # Claims are made and given up one at a time.
+        self.claiming = threading.Lock()
 
     def hold(self, group: str, topics: Iterable[str], kind: str) -> None:
         """A group has such members in these topics, too, until they are released."""
@@ -37,6 +48,24 @@ class OutsideMembers:
             held.difference_update(map(topic_key, topics))
             if not held:
                 self._held.pop(group, None)
+
+    def claimed(self, topics: Iterable[str], group: str) -> None:
+        """A group is claimed in these topics; to be called before."""
+        with self._lock:
+            self._claimed |= {(topic_key(topic), group): self._clock() for topic in topics}
+
+    def unused_claims(self) -> set[tuple[str, str]]:
+        """The topics, by key, and groups that are claimed and not held, and not only about to be."""
+        latest = self._clock() - CLAIM_SECONDS
+        with self._lock:
+            old = {each for each, claimed in self._claimed.items() if claimed <= latest}
+            return {(topic, group) for topic, group in old if topic not in self._held.get(group, ("", set()))[1]}
+
+    def given_up(self, claims: Iterable[tuple[str, str]]) -> None:
+        """These are claimed no more."""
+        with self._lock:
+            for claim in claims:
+                self._claimed.pop(claim, None)
 
     def check(self, topic: str, group: str) -> None:
         """Refuse a native member of a group that has others."""

@@ -26,7 +26,7 @@ import numpy as np
 from headrace.broker.clock import DatabaseTime
 from headrace.broker.groups.ledger import Ledger
 from headrace.broker.groups.offset_commits import OffsetCommit, OffsetCommits
-from headrace.broker.groups.turns import Turns
+from headrace.broker.groups.turns import GroupTurns
 from headrace.broker.topics.topic import Topic
 from headrace.core.groups.group import Group
 from headrace.core.hashes.columns import Int64s
@@ -57,6 +57,10 @@ class GroupDraft(Protocol):
     def raise_offsets(self, offsets: Mapping[int, int]) -> int: ...
 
     def drop_offsets(self, partitions: Sequence[int]) -> None: ...
+
+    def holder(self, server_id: str) -> tuple[str, str] | None: ...
+
+    def claim(self, server_id: str, kind: str) -> None: ...
 
     def remove(self) -> None: ...
 
@@ -104,7 +108,7 @@ class LocalGroupStore:
         self._topic = topic
         self._catalog = catalog
         self._ledger = ledger
-        self._turns = Turns()
+        self._turns = GroupTurns()
         # Held by what may move a group back, and by retention.
         self._back = threading.Lock()
         self._groups = {group.name: group for group in catalog.groups(topic.record.id)}
@@ -268,6 +272,13 @@ class _KeptGroup:
 
     def drop_offsets(self, partitions: Sequence[int]) -> None:
         self._store.drop_offsets(self._name, partitions)
+
+    def holder(self, server_id: str) -> tuple[str, str] | None:
+        """None: there is no other server."""
+        return None
+
+    def claim(self, server_id: str, kind: str) -> None:
+        """Does nothing: this server knows what it runs."""
 
     def remove(self) -> None:
         self._store.remove(self._name)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Turns:
+class GroupTurns:
     """Locks by name, which exist as long as somebody holds or waits for them."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ from headrace.protocols.kafka.coordinator.requests import Effect, GroupError, Jo
 from headrace.protocols.kafka.coordinator.roster import GroupMemory, Roster
 
 _SHOWN_MAX: Final = 20
-_KIND: Final = "Kafka"
+KIND: Final = "Kafka"
 
 logger = logging.getLogger(__name__)
 
@@ -352,7 +352,7 @@ class Coordinator:
             return
         known = [topic for topic in changes if topic != ALL_TOPICS]
         read = {topic for topic in known if any(topic in entry.topics for entry in self._of(name))}
-        self._outside.hold(name, read, _KIND)
+        self._outside.hold(name, read, KIND)
         self._outside.release(name, [topic for topic in known if topic not in read])
 
     def _tick(self, name: str, entry: _Entry) -> None:

@@ -25,7 +25,7 @@ from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Caller
 from headrace.edge.groups import may_read_all, require_all
 from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call
-from headrace.protocols.kafka.apis.groups.members import check_native, code_named, seen
+from headrace.protocols.kafka.apis.groups.members import claim, code_named, seen
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
 from headrace.protocols.kafka.coordinator.assignment import Owned
 from headrace.protocols.kafka.coordinator.consumer_group import (
@@ -157,7 +157,7 @@ async def _topics(
     subscription = replace(subscription, looked_up=looked_up)
     if present is not None and topics == present.topics:
         return None, subscription
-    await check_native(call, group_id, topics)
+    await claim(call, group_id, topics)
     return topics, subscription
 
 

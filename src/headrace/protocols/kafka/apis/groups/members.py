@@ -13,13 +13,12 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from headrace.broker import Broker
-from headrace.core.errors import GroupNotFound, GroupSizeConflict, HeadraceError, InvalidInput, TopicNotFound
+from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.names import check_group_name, composed, topic_key
 from headrace.edge.access import Principal
 from headrace.edge.groups import ALL_TOPICS, may_read_all, require_all
 from headrace.protocols.kafka.apis.call import ANSWER_ELEMENT_BYTES, Call
-from headrace.protocols.kafka.coordinator.coordinator import Group
+from headrace.protocols.kafka.coordinator.coordinator import KIND, Group
 from headrace.protocols.kafka.coordinator.requests import (
     REBALANCE_SECONDS_MAX,
     GroupError,
@@ -59,7 +58,7 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
             raise InvalidInput("metadata", "too many bytes", f"at most {METADATA_BYTES_MAX} of a member")
         call.require_group(request.group_id)
         topics = await call.parts.bridge.call(_readable, call.principal, request, protocols)
-        await check_native(call, request.group_id, topics)
+        await claim(call, request.group_id, topics)
         rebalance_seconds = getattr(request, "rebalance_timeout", request.session_timeout) / _MILLISECONDS
         join = Join(
             request.member_id,
@@ -139,23 +138,11 @@ def subscribed(protocols: Mapping[str, bytes]) -> set[str]:
     return topics
 
 
-async def check_native(call: Call, group: str, topics: Collection[str]) -> None:
-    """Refuse a group whose members are native ones, in any of the topics that it does not read yet."""
+async def claim(call: Call, group: str, topics: Collection[str]) -> None:
+    """Refuse a group that has native members in any of the topics that it does not read yet, and keep them out."""
     new = call.parts.coordinator.unread(group, topics) - {ALL_TOPICS}
     if new:
-        await call.parts.bridge.call(_check_native, call.parts.bridge.broker, new, composed(group))
-
-
-def _check_native(broker: Broker, topics: Collection[str], group: str) -> None:
-    for topic in broker.topics_of_groups([group]).get(group, ()):
-        if topic_key(topic) not in topics:
-            continue
-        try:
-            described = broker.describe_group(topic, group)
-        except (GroupNotFound, TopicNotFound):
-            continue
-        if described.members or described.consumers is not None:
-            raise GroupSizeConflict(group, f"it has native members in topic {topic!r}")
+        await call.parts.bridge.call(call.parts.bridge.broker.claim_group, composed(group), new, KIND)
 
 
 async def _outcome(call: Call, future: asyncio.Future[Any]) -> Any:
