@@ -149,7 +149,7 @@ def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path) -> None:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(DiskFull, match=r"the store could not be written .*full"):
-        catalog.put_offsets(topic.id, "g" * 10_000, {0: 1})
+        put_offsets(catalog, topic.id, "g" * 10_000, {0: 1})
     assert catalog.all_offsets(topic.id) == {}
     catalog.close()
 
