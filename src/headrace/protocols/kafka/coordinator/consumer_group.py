@@ -196,9 +196,9 @@ class ConsumerGroup:
     def _joined(self, request: ConsumerHeartbeat, now: float) -> ConsumerMember:
         known = self.members.get(request.member_id)
         if known is not None:
-            # It has lost what it knew, so it owns nothing.
+            # It has lost what it knew, so it owns nothing; and it no longer pauses.
             self._let_go(known.revoking)
-            known.revoking = frozenset()
+            known.revoking, known.epoch = frozenset(), max(known.epoch, JOINING)
             return known
         former_id = self.roster.instance(request.instance_id)
         former = None if former_id is None else self.members[former_id]
@@ -304,7 +304,9 @@ class ConsumerGroup:
         gained = {place for place in member.target - member.assigned if place not in self._holders}
         if gained:
             self._holders.update(dict.fromkeys(gained, member.id))
-            member.assigned |= gained
+            assigned = member.assigned | gained
+            # Kept once, as most of the time.
+            member.assigned = member.target if len(assigned) == len(member.target) else assigned
         if member.epoch != self.assignment_epoch:
             member.former_epoch, member.epoch = member.epoch, self.assignment_epoch
 

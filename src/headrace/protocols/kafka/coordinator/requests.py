@@ -51,7 +51,8 @@ class Join:
     def seat(self) -> Seat:
         """The seat of a member that says this."""
         sent = sum(len(name) + len(metadata) for name, metadata in self.protocols.items())
-        return Seat(self.caller, self.instance_id, self.topics, sent + len(self.client_id))
+        names = len(self.client_id) + len(self.instance_id or "") + len(self.protocol_type)
+        return Seat(self.caller, self.instance_id, self.topics, sent + names)
 
 
 @dataclass(frozen=True, slots=True)
