@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence, Set
 from typing import Final, Protocol, TypeVar
 
-from headrace.core.rights import Caller
+from headrace.core.rights import Caller, Grant
 from headrace.edge.access import Principal
 from headrace.edge.operations import OPERATIONS
 
@@ -41,6 +41,17 @@ def may_read_all(caller: Caller, group: str, topics: Iterable[str]) -> bool:
     right = OPERATIONS[_JOIN].right
     assert right is not None
     return caller.may(right, ALL_TOPICS, group) or all(caller.may(right, topic, group) for topic in topics)
+
+
+def unable(callers: Iterable[Caller], group: str, topics: Collection[str]) -> set[Caller]:
+    """The callers who may not be members that read these topics. Many tokens with the same grants are one question."""
+    if not topics:
+        return set()
+    by_grants: dict[tuple[Grant, ...], list[Caller]] = {}
+    for caller in callers:
+        by_grants.setdefault(caller.grants, []).append(caller)
+    refused = (same for same in by_grants.values() if not may_read_all(same[0], group, topics))
+    return {caller for same in refused for caller in same}
 
 
 def require_all(principal: Principal, operation: str, group: str, topics: Iterable[str]) -> None:
@@ -71,5 +82,5 @@ def group_of(principal: Principal, name: str, topics: Set[str], groups: Sequence
 
 def _are_peers(caller: Caller, name: str, topics: Set[str], group: TopicsGroup) -> bool:
     """Whether a caller and all members may read each other's topics."""
-    others = (other for other in group.callers if other != caller)
-    return may_read_all(caller, name, group.topics) and all(may_read_all(other, name, topics) for other in others)
+    may = may_read_all(caller, name, group.topics)
+    return may and not unable([each for each in group.callers if each != caller], name, topics)

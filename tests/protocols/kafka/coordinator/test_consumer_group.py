@@ -17,7 +17,7 @@ from headrace.protocols.kafka.coordinator.consumer_group import (
     ConsumerHeartbeat,
     ConsumerMember,
 )
-from headrace.protocols.kafka.coordinator.requests import GroupError
+from headrace.protocols.kafka.coordinator.requests import REBALANCE_SECONDS_MAX, GroupError
 
 TOPICS = frozenset({"t"})
 
@@ -150,6 +150,18 @@ def test_the_silent_and_those_who_keep_what_they_should_not_are_removed() -> Non
     assert site.counts() == [6]
     assert site.group.tick(29.0 + SESSION_SECONDS) == ["bob"]
     assert (site.group.state, site.group.next_deadline()) == ("Empty", None)
+
+
+def test_what_a_member_does_not_say_again_is_as_before() -> None:
+    site = Site()
+    site.beat("ann")
+    site.beat("bob")
+    silent = ConsumerHeartbeat("ann", site.epochs["ann"], None, "c", "h", -0.001, None, None)
+    assert site.group.heartbeat(silent, site.now).rebalance_seconds == 30.0
+    weeks = ConsumerHeartbeat("ann", site.epochs["ann"], None, "c", "h", 2_000_000.0, None, None)
+    assert site.group.heartbeat(weeks, site.now).rebalance_seconds == REBALANCE_SECONDS_MAX
+    new = ConsumerHeartbeat("new", JOINING, None, "c", "h", -0.001, TOPICS, None)
+    assert site.group.heartbeat(new, site.now).rebalance_seconds == SESSION_SECONDS
 
 
 def test_a_static_member_that_pauses_finds_its_partitions_again() -> None:

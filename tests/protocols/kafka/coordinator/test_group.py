@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from headrace.protocols.kafka.coordinator.group import ClassicGroup, State
-from headrace.protocols.kafka.coordinator.requests import Effect, GroupError, Join, JoinAnswer, SyncAnswer
+from headrace.protocols.kafka.coordinator.requests import (
+    REBALANCE_SECONDS_MAX,
+    SESSION_SECONDS_MAX,
+    Effect,
+    GroupError,
+    Join,
+    JoinAnswer,
+    SyncAnswer,
+)
 
 
 class Room:
@@ -133,6 +141,16 @@ def test_a_slow_member_that_still_sends_heartbeats_is_waited_for() -> None:
     assert room.state() == State.PREPARING
     room.tick(5.0)
     assert room.state() == State.COMPLETING and second not in room.group.members
+
+
+def test_a_round_waits_half_an_hour_at_most() -> None:
+    room = Room(members_max=3)
+    request = Join("", None, "client", "host", SESSION_SECONDS_MAX, 2_147_483.0, "consumer", {"range": b""})
+    for name in ("slow", "other"):
+        room.effects += room.group.join(request, name, False, room.now)[1]
+    assert room.group.phase_deadline == room.now + REBALANCE_SECONDS_MAX
+    room.tick(REBALANCE_SECONDS_MAX)
+    assert list(room.group.members) == ["other"]
 
 
 def test_a_silent_member_is_removed() -> None:

@@ -145,8 +145,9 @@ class ConsumerGroup:
             member.topics, self.is_stale = request.topics, True
         member.subscription = request.subscription
         member.deadline = self._by(now + SESSION_SECONDS)
-        asked = request.rebalance_seconds if request.rebalance_seconds > 0 else SESSION_SECONDS
-        member.rebalance_seconds = min(asked, REBALANCE_SECONDS_MAX)
+        if request.rebalance_seconds > 0:
+            # What has not changed is not said again.
+            member.rebalance_seconds = min(request.rebalance_seconds, REBALANCE_SECONDS_MAX)
         return member
 
     def leave(self, member_id: str, instance_id: str | None, epoch: int, now: float) -> None:
@@ -212,7 +213,7 @@ class ConsumerGroup:
             request.instance_id,
             request.client_id,
             request.host,
-            request.rebalance_seconds,
+            SESSION_SECONDS,
             topics,
             now,
         )

@@ -6,14 +6,14 @@ most half of it, so no token keeps another from joining. What is too much raises
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.core.errors import QuotaExceeded
 from headrace.core.rights import Caller
 from headrace.edge.envelope.byte_budget import ByteBudget
-from headrace.edge.groups import may_read_all
+from headrace.edge.groups import unable
 
 # What members of all groups may take; half of it those of one caller.
 MEMORY_BYTES_MAX: Final = 256 << 20
@@ -98,10 +98,9 @@ class Roster:
         changes, self._changes = self._changes, {}
         return changes
 
-    def strangers(self, group: str, topics: Iterable[str]) -> list[str]:
+    def strangers(self, group: str, topics: Collection[str]) -> list[str]:
         """The members whose callers may not read all of these topics."""
-        wanted = list(topics)
-        callers = {caller for caller in self._callers if not may_read_all(caller, group, wanted)} if wanted else set()
+        callers = unable(self._callers, group, topics)
         return [member_id for member_id, seat in self._seats.items() if seat.caller in callers] if callers else []
 
     def put(self, member_id: str, seat: Seat) -> None:

@@ -86,6 +86,8 @@ async def _described(call: Call, name: str, stored: Mapping[str, list[str]]) -> 
         members = group.members.values()
         size = sum(len(each.joined.protocols.get(group.protocol, b"")) + len(each.assignment) for each in members)
         await hold_bytes(call, size, len(members))
+        # Others have their turn between two groups.
+        await asyncio.sleep(0)
         return answer | _shown(group)
     if composed(name) in stored:
         return answer | {"group_state": State.EMPTY.value, "protocol_type": _CONSUMER}

@@ -24,8 +24,8 @@ from headrace.core.limits import ID_CHARACTERS_MAX
 from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Caller
 from headrace.edge.groups import may_read_all, require_all
-from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call
-from headrace.protocols.kafka.apis.groups.members import claim, code_named, seen
+from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.groups.members import aside, claim, code_named, seen
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
 from headrace.protocols.kafka.coordinator.assignment import Owned
 from headrace.protocols.kafka.coordinator.consumer_group import (
@@ -104,14 +104,17 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
         call.principal.caller,
     )
     member, is_told = await coordinator.consumer_heartbeat(call.principal, group_id, heartbeat)
+    assigned = None
     if is_told:
-        await call.hold(len(member.assigned))
+        places = member.assigned
+        await call.hold(len(places))
+        assigned = {"topic_partitions": await aside(call, len(places), _grouped, places)}
     return {
         "error_code": ErrorCode.none,
         "member_id": member.id,
         "member_epoch": member.epoch,
         "heartbeat_interval": round(call.parts.settings.heartbeat_seconds * _MILLISECONDS),
-        "assignment": {"topic_partitions": _grouped(member.assigned)} if is_told else None,
+        "assignment": assigned,
     }
 
 
@@ -180,9 +183,7 @@ async def _owned(call: Call, given: Any) -> frozenset[Owned] | None:
     """What a member says that it owns; what is not ours cannot be."""
     if given is None:
         return None
-    if sum(len(topic.partitions) for topic in given) > LOOP_ELEMENTS_MAX:
-        return await call.parts.bridge.call(_places, given)
-    return _places(given)
+    return await aside(call, sum(len(topic.partitions) for topic in given), _places, given)
 
 
 def _places(given: Any) -> frozenset[Owned]:
@@ -214,8 +215,9 @@ async def _described(call: Call, name: str) -> dict[str, Any]:
         message = f"group {name!r} has no members of this protocol"
         return answer | {"error_code": ErrorCode.group_id_not_found, "error_message": message}
     group = visible[0]
-    members = group.members.values()
-    await call.hold(sum(1 + len(each.topics) + len(each.assigned) + len(each.target) for each in members))
+    members = list(group.members.values())
+    elements = sum(1 + len(each.topics) + len(each.assigned) + len(each.target) for each in members)
+    await call.hold(elements)
     broker = call.parts.bridge.broker
     names = {topic_uuid(number): broker.known_topic_name(number) or "" for number, _ in group.sizes.values()}
     return answer | {
@@ -223,17 +225,24 @@ async def _described(call: Call, name: str) -> dict[str, Any]:
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": ASSIGNOR,
-        "members": [_member(group, member, names) for member in members],
+        "members": await aside(call, elements, _members, members, group.sizes, names),
     }
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember, names: Mapping[UUID, str]) -> dict[str, Any]:
+Sizes = Mapping[str, tuple[int, int]]
+
+
+def _members(members: Iterable[ConsumerMember], sizes: Sizes, names: Mapping[UUID, str]) -> list[dict[str, Any]]:
+    return [_member(member, sizes, names) for member in members]
+
+
+def _member(member: ConsumerMember, sizes: Sizes, names: Mapping[UUID, str]) -> dict[str, Any]:
     def shown(places: Iterable[Owned]) -> dict[str, Any]:
         return {
             "topic_partitions": [{**each, "topic_name": names.get(each["topic_id"], "")} for each in _grouped(places)]
         }
 
-    numbers = {topic: topic_uuid(group.sizes[topic][0]) for topic in member.topics if topic in group.sizes}
+    numbers = {topic: topic_uuid(sizes[topic][0]) for topic in member.topics if topic in sizes}
     return {
         "member_id": member.id,
         "instance_id": member.instance_id,

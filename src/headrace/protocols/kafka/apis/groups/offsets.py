@@ -7,9 +7,9 @@ text that a commit may carry is not kept. What is named twice is looked at once,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -26,7 +26,7 @@ from headrace.core.names import check_group_name, composed, topic_key
 from headrace.core.rights import Right
 from headrace.edge.groups import ALL_TOPICS
 from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call
-from headrace.protocols.kafka.apis.groups.members import code_named
+from headrace.protocols.kafka.apis.groups.members import aside, code_named
 from headrace.protocols.kafka.apis.topic_ids import TopicRef, name_of, ref_of, topic_uuid
 from headrace.protocols.kafka.coordinator.requests import GroupError
 from headrace.protocols.kafka.errors import code_of
@@ -45,7 +45,7 @@ async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
     """Store the next offsets to read, if the member may."""
     group, error = request.group_id, ErrorCode.none
     count = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
-    wanted = await _aside(call, count, _wanted, request.topics)
+    wanted = await aside(call, count, _wanted, request.topics)
     await call.hold(count)
     names, keys = await _names(call, wanted)
     try:
@@ -69,18 +69,7 @@ async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
             codes |= await call.parts.bridge.call(_commit_all, call, group, {ref: wanted[ref] for ref in piece}, names)
     else:
         codes = {ref: dict.fromkeys(offsets, error) for ref, offsets in wanted.items()}
-    return {"topics": await _aside(call, count, _answers, codes)}
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-async def _aside(call: Call, elements: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do work on so many elements; if they are many, in a thread."""
-    if elements > LOOP_ELEMENTS_MAX:
-        return await call.parts.bridge.call(work, *args, **kwargs)
-    return work(*args, **kwargs)
+    return {"topics": await aside(call, count, _answers, codes)}
 
 
 def _wanted(topics: Iterable[Any]) -> dict[TopicRef, dict[int, int]]:
@@ -224,7 +213,7 @@ async def _fetched(call: Call, group: str, topics: Any, stored: Mapping[str, lis
     else:
         count = len(topics) + sum(len(topic.partition_indexes) for topic in topics)
         await call.hold(count)
-        wanted = await _aside(call, count, _asked, topics)
+        wanted = await aside(call, count, _asked, topics)
     answers: list[dict[str, Any]] = []
     for piece in pieces(wanted):
         found = await call.parts.bridge.call(_committed, call, group, {ref: wanted[ref] for ref in piece})
@@ -303,7 +292,7 @@ async def offset_delete(call: Call, request: Any) -> dict[str, Any]:
         return {"error_code": ErrorCode.not_coordinator}
     count = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
     await call.hold(count)
-    wanted = await _aside(call, count, _doomed, request.topics)
+    wanted = await aside(call, count, _doomed, request.topics)
     present = call.parts.coordinator.named(group)
     if not present and not await call.parts.bridge.call(stored_topics, call, [group]):
         return {"error_code": ErrorCode.group_id_not_found}
