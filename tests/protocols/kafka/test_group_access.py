@@ -117,7 +117,8 @@ def test_a_member_cannot_disturb_those_of_other_topics(place: Place, topics: tup
         assert stranger.call(HEARTBEAT, 2, **theirs).error_code == NONE
     assert members(owner) == (NONE, "Stable", [mine["member_id"]])
     assert members(stranger) == (NONE, "Stable", [theirs["member_id"]])
-    assert members(place.caller("admin"))[2]
+    # Who may read everything sees all of them, and none hides another.
+    assert set(members(place.caller("admin"))[2]) == {mine["member_id"], theirs["member_id"]}
     # A member more, who waits for the others.
     waiting = place.caller("stranger")
     waiting.request(JOIN_GROUP, 3, **joining(*topics))
@@ -254,6 +255,11 @@ def test_the_newer_protocol_keeps_callers_apart_too(place: Place) -> None:
     for client, member in ((owner, "o"), (stranger, "s")):
         (group,) = client.call(CONSUMER_DESCRIBE, 1, group_ids=["bonus"] * 3).groups
         assert {each.member_id for each in group.members} - {"e"} == {member}
+    (group,) = place.caller("admin").call(CONSUMER_DESCRIBE, 1, group_ids=["bonus"]).groups
+    read = {each.member_id: each.subscribed_topic_names for each in group.members}
+    assert read == {"o": ["orders"], "s": ["own"], "e": []}
+    assigned = [topic.topic_name for each in group.members for topic in each.assignment.topic_partitions]
+    assert sorted(assigned) == ["orders", "own"]
     # Who may read more takes over, and what it reads is kept from who may not.
     more = beat(both, "b", "orders", "returns")
     assert (more.error_code, len(more.assignment.topic_partitions)) == (NONE, 2)

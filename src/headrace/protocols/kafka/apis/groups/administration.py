@@ -39,11 +39,12 @@ async def list_groups(call: Call, request: Any) -> dict[str, Any]:
     """
     states: dict[str, _Listed] = {}
     for number, group in enumerate(call.parts.coordinator.groups()):
-        if is_seen(call, group):
+        name = composed(group.id)
+        if is_seen(call, group) and (name not in states or call.principal.caller in group.roster.callers):
             if isinstance(group, ClassicGroup):
-                states[composed(group.id)] = group.protocol_type, group.state.value, _CLASSIC
+                states[name] = group.protocol_type, group.state.value, _CLASSIC
             else:
-                states[composed(group.id)] = _CONSUMER, group.state, _CONSUMER
+                states[name] = _CONSUMER, group.state, _CONSUMER
         if number % _TURN == _TURN - 1:
             await asyncio.sleep(0)
     stored = await call.parts.bridge.call(stored_topics, call, None)
@@ -73,22 +74,25 @@ async def describe_groups(call: Call, request: Any) -> dict[str, Any]:
     return {"groups": [await _described(call, name, stored) for name in names]}
 
 
-def _classic(call: Call, name: str) -> ClassicGroup | None:
-    return next((group for group in seen(call, name) if isinstance(group, ClassicGroup)), None)
+def _classic(call: Call, name: str) -> list[ClassicGroup]:
+    groups = [group for group in seen(call, name) if isinstance(group, ClassicGroup)]
+    return [group for group in groups if group.protocol_type == groups[0].protocol_type]
 
 
 async def _described(call: Call, name: str, stored: Mapping[str, list[str]]) -> dict[str, Any]:
     answer: dict[str, Any] = {"error_code": ErrorCode.none, "group_id": name, "group_state": _DEAD}
-    group = _classic(call, name)
+    groups = _classic(call, name)
     if not call.parts.nodes.is_coordinator(name):
         return answer | {"error_code": ErrorCode.not_coordinator}
-    if group is not None:
-        members = group.members.values()
-        size = sum(len(each.joined.protocols.get(group.protocol, b"")) + len(each.assignment) for each in members)
+    if groups:
+        members = [member for group in groups for member in _members(group)]
+        size = sum(len(each["member_metadata"]) + len(each["member_assignment"]) for each in members)
         await hold_bytes(call, size, len(members))
-        # Others have their turn between two groups.
+        # Others have their turn between two names.
         await asyncio.sleep(0)
-        return answer | _shown(group)
+        first = groups[0]
+        told = {"group_state": first.state.value, "protocol_type": first.protocol_type, "protocol_data": first.protocol}
+        return answer | told | {"members": members}
     if composed(name) in stored:
         return answer | {"group_state": State.EMPTY.value, "protocol_type": _CONSUMER}
     if any(isinstance(each, ClassicGroup) for each in call.parts.coordinator.named(name)):
@@ -98,8 +102,8 @@ async def _described(call: Call, name: str, stored: Mapping[str, list[str]]) -> 
     return answer | {"error_code": ErrorCode.group_id_not_found, "error_message": f"group {name!r} does not exist"}
 
 
-def _shown(group: ClassicGroup) -> dict[str, Any]:
-    members = [
+def _members(group: ClassicGroup) -> list[dict[str, Any]]:
+    return [
         {
             "member_id": member.id,
             "group_instance_id": member.joined.instance_id,
@@ -110,12 +114,6 @@ def _shown(group: ClassicGroup) -> dict[str, Any]:
         }
         for member in group.members.values()
     ]
-    return {
-        "group_state": group.state.value,
-        "protocol_type": group.protocol_type,
-        "protocol_data": group.protocol,
-        "members": members,
-    }
 
 
 async def delete_groups(call: Call, request: Any) -> dict[str, Any]:

@@ -214,18 +214,18 @@ async def _described(call: Call, name: str) -> dict[str, Any]:
     if not visible:
         message = f"group {name!r} has no members of this protocol"
         return answer | {"error_code": ErrorCode.group_id_not_found, "error_message": message}
-    group = visible[0]
-    members = list(group.members.values())
+    group, sizes = visible[0], {topic: size for each in visible for topic, size in each.sizes.items()}
+    members = [member for each in visible for member in each.members.values()]
     elements = sum(1 + len(each.topics) + len(each.assigned) + len(each.target) for each in members)
     await call.hold(elements)
     broker = call.parts.bridge.broker
-    names = {topic_uuid(number): broker.known_topic_name(number) or "" for number, _ in group.sizes.values()}
+    names = {topic_uuid(number): broker.known_topic_name(number) or "" for number, _ in sizes.values()}
     return answer | {
         "group_state": group.state,
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": ASSIGNOR,
-        "members": await aside(call, elements, _members, members, group.sizes, names),
+        "members": await aside(call, elements, _members, members, sizes, names),
     }
 
 

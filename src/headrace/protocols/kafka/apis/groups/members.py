@@ -102,9 +102,12 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
 
 
 def seen(call: Call, name: str) -> list[Group]:
-    """The groups of a name that have members and that the caller may be told of, the largest first."""
+    """The groups of a name that have members and that the caller may be told of; those that it is in come first.
+
+    Several are shown as one: its state is that of the first, its members are those of all, so that none hides another.
+    """
     groups = [group for group in call.parts.coordinator.named(name) if is_seen(call, group)]
-    return sorted(groups, key=lambda group: -len(group.members))
+    return sorted(groups, key=lambda group: call.principal.caller not in group.roster.callers)
 
 
 def is_seen(call: Call, group: Group) -> bool:
