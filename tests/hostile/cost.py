@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -60,16 +61,28 @@ BOUNDS: Final = {
 }
 
 
+# What may be left of attacks that have ended: allocators keep some of it for the next one.
+KEPT_BYTES_MAX: Final = 128 * MIB
 # An attack, which returns the bytes of the answer.
 Attack = Callable[[Address], int]
 
 
 class Trial:
-    """A server and a witness, started again after an attack that cost too much."""
+    """A server and a witness; others, on an empty store, after an attack that cost too much."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
-        self._target = Target(directory, *arguments)
+        self._directories = (directory / str(number) for number in count())
+        self._arguments = arguments
+        self._begin()
+
+    def _begin(self) -> None:
+        self._target = Target(next(self._directories), *self._arguments)
         self._witness = Witness(self._target.address)
+
+    def _end(self) -> None:
+        self._witness.stop()
+        self._target.close()
+        self._witness.join()
 
     @property
     def address(self) -> Address:
@@ -79,10 +92,8 @@ class Trial:
         """The cost of an attack."""
         cost = self._witness.cost(attack)
         if cost.excess():
-            self._witness.stop()
-            self._target.restart()
-            self._witness.join()
-            self._witness = Witness(self._target.address)
+            self._end()
+            self._begin()
         return cost
 
     def __enter__(self) -> Self:
@@ -91,9 +102,7 @@ class Trial:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._witness.stop()
-        self._target.close()
-        self._witness.join()
+        self._end()
 
 
 class Witness:

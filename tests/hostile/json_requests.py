@@ -185,7 +185,7 @@ def _below(at: Path, name: str, put: Put) -> tuple[Path, Put]:
 
 # What `variants` has of each container and each text.
 COUNTS: Final = (1_000, 100_000, 1_000_000)
-TEXT_BYTES: Final = 40 << 20
+TEXT_BYTES: Final = 4 << 20
 
 
 def variants(body: JsonBody) -> Iterator[tuple[str, bytes]]:

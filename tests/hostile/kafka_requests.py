@@ -29,6 +29,8 @@ Put = Callable[[SchemaField], Any]
 
 JOIN_GROUP, SYNC_GROUP, CONSUMER_HEARTBEAT = 11, 14, 68
 ASSIGNED_BYTES: Final = 1 << 20
+# The longest string that is read, and bytes that fit a request.
+TEXT_BYTES, BYTES_BYTES = 32_767, 40 << 20
 TOPIC_RESOURCE: Final = 2
 SUBSCRIPTION: Final = b"\x00\x01\x00\x00\x00\x01\x00\x0cscratch-wide" + bytes(4)
 # By name, or by the API and the name, or by the array and the name.
@@ -183,6 +185,16 @@ class KafkaRequests:
         def put(field: SchemaField) -> Repeated:
             element = self._element(shape.api, field, "".join(at[-2:-1]))
             return Repeated(_marked(field, element) if is_distinct else element, count)
+
+        return self.encoded(shape, at, put)
+
+    def long(self, shape: Shape, at: Path) -> bytes:
+        """A request with one of its texts as long as it may be."""
+
+        def put(field: SchemaField) -> Any:
+            text: Any = self._element(shape.api, field, "".join(at[-2:-1]))
+            text = (text or "").ljust(TEXT_BYTES, "x") if field.kind == "string" else (text or b"").ljust(BYTES_BYTES)
+            return [text] if field.is_array else text
 
         return self.encoded(shape, at, put)
 

@@ -23,6 +23,7 @@ from tests.ports import ReservedPort
 
 ORDERS: Final = "orders"
 WIDE, NARROW, DOOMED = "scratch-wide", "scratch-narrow", "scratch-doomed"
+TOPICS: Final = {ORDERS: 4, WIDE: PARTITIONS_MAX, NARROW: 4, DOOMED: 4}
 GROUP: Final = "scratch-group"
 GRANTS: Final[dict[str, tuple[str, list[str]]]] = {
     "admin": ("*", list(Right)),
@@ -69,37 +70,27 @@ class Address:
 
 
 class Target:
-    """The server: its store is made once, and it can be started again."""
+    """The server, on a store of its own."""
 
     def __init__(self, directory: Path, *arguments: str, installed: bool = False) -> None:
-        self._store = f"file:{directory}/store"
-        self._arguments = arguments
-        self._installed = installed
-        self._port = ReservedPort()
-        self._tokens: dict[str, str] = {}
-        with Broker.open(self._store) as broker:
-            for topic, partitions in ((ORDERS, 4), (WIDE, PARTITIONS_MAX), (NARROW, 4), (DOOMED, 4)):
+        store = f"file:{directory}/store"
+        tokens: dict[str, str] = {}
+        topic_ids: dict[str, UUID] = {}
+        with Broker.open(store) as broker:
+            for topic, partitions in TOPICS.items():
                 broker.create_topic(topic, partitions)
+                topic_ids[topic] = topic_uuid(broker.reader(topic).topic_id)
             broker.register_group(WIDE, GROUP)
             broker.commit_offsets(WIDE, GROUP, dict.fromkeys(range(PARTITIONS_MAX), 0))
-            topics = (ORDERS, WIDE, NARROW, DOOMED)
-            self._topic_ids = {topic: topic_uuid(broker.reader(topic).topic_id) for topic in topics}
             for name, grant in GRANTS.items():
-                self._tokens[name] = broker.access.create(name, [grant])[1]
-        self._server = self._started()
-
-    def _started(self) -> Server:
-        kafka = f"127.0.0.1:{self._port.number}"
-        server = Server(
-            self._store, "--kafka", kafka, "--log-level", "error", *self._arguments, installed=self._installed
-        )
-        pid = server.process.pid
+                tokens[name] = broker.access.create(name, [grant])[1]
+        self._port = ReservedPort()
+        options = ("--kafka", f"127.0.0.1:{self._port.number}", "--log-level", "error", *arguments)
+        self._server = Server(store, *options, installed=installed)
+        pid = self._server.process.pid
         resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
-        flight = int(server.flight_url.rpartition(":")[2])
-        self.address = Address(
-            server.port, flight, self._port.number, server.process.pid, self._topic_ids, self._tokens
-        )
-        return server
+        flight = int(self._server.flight_url.rpartition(":")[2])
+        self.address = Address(self._server.port, flight, self._port.number, pid, topic_ids, tokens)
 
     @property
     def log(self) -> str:
@@ -110,11 +101,6 @@ class Target:
     def exit_code(self) -> int | None:
         """The exit code of a process that has ended, or the number of the signal that ended it, below zero."""
         return self._server.process.poll()
-
-    def restart(self) -> None:
-        """End it, in whatever state it is, and start another on the same store."""
-        self._server.close()
-        self._server = self._started()
 
     def close(self) -> None:
         """End it in any case."""

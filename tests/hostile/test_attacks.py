@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.hostile.attacks import ATTACKS
-from tests.hostile.cost import MIB, Trial
+from tests.hostile.cost import KEPT_BYTES_MAX, Trial
 from tests.hostile.target import Address
 
 SECONDS = 2.5
-# What may be left of an attack that has ended: allocators keep some of it for the next one.
-KEPT_BYTES = 256 * MIB
 # Who has no room for longer is refused: that is seen while the attack lasts.
 SETTINGS = ("kafka.room_seconds_max=1", "rest.room_seconds_max=1", "kafka.rebalance_delay_seconds=0.05")
 
@@ -33,4 +31,4 @@ def test_others_hardly_notice(trial: Trial, attack: str) -> None:
     cost = trial.cost(attacked)
     print(cost)
     assert cost.excess() == {}
-    assert trial.address.memory_bytes() - before < KEPT_BYTES
+    assert trial.address.memory_bytes() - before < KEPT_BYTES_MAX

@@ -16,8 +16,11 @@ from headrace.core.errors import AccessDenied, InvalidInput
 from headrace.wire.errors import decode_error
 from tests.hostile.cost import Attack, Trial
 from tests.hostile.flight_requests import KINDS, READING, called
-from tests.hostile.json_requests import JsonBody, variants
+from tests.hostile.json_requests import JsonBody, Long, variants
 from tests.hostile.target import Address
+
+# Far more than any operation needs.
+ACTION_BYTES = 100 << 20
 
 
 def sent(name: str, body: bytes) -> Attack:
@@ -59,3 +62,9 @@ def test_calls_cost_little(trial: Trial, name: str) -> None:
         if excess := cost.excess():
             costly[what] = excess
     assert costly == {}
+
+
+def test_an_action_of_any_size_costs_little(trial: Trial) -> None:
+    cost = trial.cost(sent("whoami", JsonBody(KINDS["whoami"], "whoami").encoded(("topic",), Long(ACTION_BYTES))))
+    print(cost)
+    assert cost.excess() == {}

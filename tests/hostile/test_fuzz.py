@@ -34,10 +34,8 @@ KeyError: 7
 
 def test_tracebacks_of_one_place_are_one_fault() -> None:
     at = 'File "server.py", line {}'
-    assert tracebacks(LOG) == {
-        ("ValueError", at.format("3, in inner")): 1,
-        ("KeyError", at.format("9, in outermost")): 1,
-    }
+    inner, outermost = at.format("3, in inner"), at.format("9, in outermost")
+    assert tracebacks(LOG) == {("ValueError", inner): 1, ("KeyError", outermost): 1}
     assert not tracebacks("12:00 error headrace the file system is full\n")
 
 

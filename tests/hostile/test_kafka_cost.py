@@ -13,14 +13,12 @@ from typing import Any
 import pytest
 
 from headrace.protocols.kafka.apis.table import APIS
-from headrace.protocols.kafka.messages.schema import SchemaField
-from tests.hostile.cost import MIB, Attack, Cost, Trial
+from tests.hostile.cost import KEPT_BYTES_MAX, MIB, Attack, Trial
 from tests.hostile.kafka_requests import Shape, prepared, shapes
 from tests.hostile.target import Address
 from tests.protocols.kafka.raw import RawClient
 
-COUNTS = (100, 1_000, 10_000, 100_000, 499_000)
-TEXT_BYTES, BYTES_BYTES = 32_767, 40 * MIB
+COUNTS = (100, 10_000, 100_000, 499_000)
 # A server that still works on it then has done too much already.
 ANSWER_SECONDS = 20.0
 # How often something that may be kept is sent.
@@ -64,7 +62,8 @@ def test_arrays_of_any_length_cost_little(trial: Trial, key: int) -> None:
     costly: dict[str, dict[str, object]] = {}
     for shape in shapes(key):
         for array in shape.arrays:
-            for is_distinct in (False, True):
+            # Versions that are not the newest differ in how they name things: there equal elements say nothing more.
+            for is_distinct in (False, True) if shape == shapes(key)[-1] else (True,):
                 found = longest_array(trial, key, shape, array, is_distinct)
                 costly |= found
     assert costly == {}
@@ -73,6 +72,8 @@ def test_arrays_of_any_length_cost_little(trial: Trial, key: int) -> None:
 def longest_array(trial: Trial, key: int, shape: Shape, array: tuple[str, ...], is_distinct: bool) -> dict[str, Any]:
     """Longer and longer arrays, until one is refused or costs too much: what it cost then."""
     requests = prepared(trial.address, f"scratch-{key}")
+    # The first request of a version costs more: its schema is made.
+    sent(requests.encoded(shape))(trial.address)
     for count in COUNTS:
         cost = trial.cost(sent(requests.repeated(shape, array, count, is_distinct)))
         what = f"version {shape.version}, {count:,} {'different' if is_distinct else 'equal'} {'.'.join(array)}"
@@ -88,18 +89,15 @@ def longest_array(trial: Trial, key: int, shape: Shape, array: tuple[str, ...], 
 def test_texts_of_any_length_cost_little(trial: Trial, key: int) -> None:
     costly: dict[str, dict[str, object]] = {}
 
-    def longest(field: SchemaField) -> Any:
-        value: Any = "x" * TEXT_BYTES if field.kind == "string" else bytes(BYTES_BYTES)
-        return [value] if field.is_array else value
-
     shape = shapes(key)[-1]
     for text in shape.texts:
         memory = trial.address.memory_bytes()
         for number in range(KEPT):
             requests = prepared(trial.address, f"scratch-long-{key}-{number}")
-            cost = trial.cost(sent(requests.encoded(shape, text, longest)))
-        kept = Cost(memory_bytes=trial.address.memory_bytes() - memory)
-        print(f"{shape.api} {'.'.join(text)}: {cost}; kept {kept.memory_bytes / MIB:.0f} MiB")
-        if excess := cost.excess():
+            cost = trial.cost(sent(requests.long(shape, text)))
+        kept = trial.address.memory_bytes() - memory
+        print(f"{shape.api} {'.'.join(text)}: {cost}; kept {kept / MIB:.0f} MiB")
+        excess = cost.excess() | ({"kept_bytes": kept} if kept > KEPT_BYTES_MAX else {})
+        if excess:
             costly[".".join(text)] = excess
     assert costly == {}
