@@ -30,6 +30,8 @@ from tests.protocols.kafka.records.test_codec import NOW_MS, built
 
 MIB: Final = 1 << 20
 PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, CONSUMER_HEARTBEAT = 0, 1, 11, 14, 68
+# In an answer of version 11, behind the correlation id, a time and the error.
+SESSION_ID_PLACE: Final = 10
 DAY_MS: Final = 86_400_000
 NOTHING: Final = b"\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"
 ANY_FAILURE: Final = (OSError, EOFError, AssertionError, http.client.HTTPException, pa.ArrowException)
@@ -41,8 +43,11 @@ def _client(address: Address) -> RawClient:
     return RawClient(address.kafka, token=address.tokens["attacker"])
 
 
-def _wait(deadline: float) -> None:
-    time.sleep(max(0.0, deadline - time.monotonic()))
+def _connect(open_: ExitStack, port: int, count: int, sent: bytes) -> None:
+    """So many connections that send something and stay, as far as they are let in."""
+    for _ in range(count):
+        with suppress(OSError):
+            open_.enter_context(socket.create_connection(("127.0.0.1", port), 10)).sendall(sent)
 
 
 @contextmanager
@@ -61,23 +66,19 @@ def _many_files() -> Iterator[None]:
 
 def announced_lengths(address: Address, seconds: float) -> str:
     """Say that 64 MiB follow, and send nothing."""
-    deadline = time.monotonic() + seconds
     with ExitStack() as open_:
         for _ in range(8):
             with suppress(*ANY_FAILURE):
                 open_.enter_context(_client(address)).send(struct.pack(">i", 64 * MIB))
-        _wait(deadline)
+        time.sleep(seconds)
     return "8 connections announce 64 MiB each"
 
 
 def announced_by_strangers(address: Address, seconds: float) -> str:
     """The same without a token."""
-    deadline = time.monotonic() + seconds
-    with _many_files(), ExitStack() as open_, suppress(OSError):
-        for _ in range(8_300):
-            stranger = open_.enter_context(socket.create_connection(("127.0.0.1", address.kafka), 10))
-            stranger.sendall(struct.pack(">i", 64 << 10))
-        _wait(deadline)
+    with _many_files(), ExitStack() as open_:
+        _connect(open_, address.kafka, 8_300, struct.pack(">i", 64 << 10))
+        time.sleep(seconds)
     return "8,300 connections without a token announce 64 KiB each"
 
 
@@ -86,7 +87,6 @@ def announced_by_strangers(address: Address, seconds: float) -> str:
 
 def group_of_others(address: Address, seconds: float) -> str:
     """Join the group of the victim, subscribed to nothing, and never come back."""
-    deadline = time.monotonic() + seconds
     joining = {"group_id": victim.GROUP, "session_timeout": DAY_MS, "rebalance_timeout": (1 << 31) - 1}
     joining |= {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": NOTHING}]}
     with ExitStack() as open_:
@@ -96,13 +96,12 @@ def group_of_others(address: Address, seconds: float) -> str:
                 member_id = client.call(JOIN_GROUP, 5, member_id="", **joining).member_id
                 client.request(JOIN_GROUP, 5, member_id=member_id, **joining)
                 time.sleep(1.0)
-        _wait(deadline)
+        time.sleep(seconds)
     return "2 members of the victim's group that subscribe to nothing"
 
 
 def kept_assignments(address: Address, seconds: float) -> str:
     """Leave large assignments behind in groups of its own, and go."""
-    deadline = time.monotonic() + seconds
     for count in range(10):
         with suppress(*ANY_FAILURE), _client(address) as client:
             joining = {"session_timeout": DAY_MS, "rebalance_timeout": 1000, "protocol_type": "consumer"}
@@ -112,7 +111,7 @@ def kept_assignments(address: Address, seconds: float) -> str:
             member = {"group_id": f"kept-{count}", "member_id": member_id, "generation_id": generation}
             given = [{"member_id": member_id, "assignment": bytes(40 * MIB)}]
             client.call(SYNC_GROUP, 3, **member, assignments=given)
-    _wait(deadline)
+    time.sleep(seconds)
     return "10 groups with an assignment of 40 MiB"
 
 
@@ -132,7 +131,6 @@ def many_consumers(address: Address, seconds: float) -> str:
 
 def unread_answers(address: Address, seconds: float) -> str:
     """Ask for 16 MiB on each of 40 connections, and read nothing."""
-    deadline = time.monotonic() + seconds
     value = bytes(700_000)
     data = [{"name": NARROW, "partition_data": [{"index": 0, "records": built([(NOW_MS, None, value, [])])}]}]
     wanted = [{"topic": NARROW, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 16 * MIB}]}]
@@ -147,7 +145,7 @@ def unread_answers(address: Address, seconds: float) -> str:
                 client = open_.enter_context(_client(address))
                 client.receive_little()
                 client.request(FETCH, 11, **asked)
-        _wait(deadline)
+        time.sleep(seconds)
     return "40 connections do not read 16 MiB each"
 
 
@@ -156,14 +154,14 @@ def wide_session(address: Address, seconds: float) -> str:
     asked = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "forgotten_topics_data": []}
     parts = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 10} for number in range(190_000)]
     first = framed(FETCH, 11, asked | {"session_epoch": 0, "topics": [{"topic": WIDE, "partitions": parts}]})
-    deadline, count = time.monotonic() + seconds, 0
+    count = 0
     with suppress(*ANY_FAILURE), _client(address) as client:
-        client.expect(FETCH, 11)
         client.send(first)
-        opened = client.answer()
+        session_id = struct.unpack_from(">i", client.frame(), SESSION_ID_PLACE)[0]
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             count += 1
-            client.request(FETCH, 11, **asked, session_id=opened.session_id, session_epoch=count, topics=[])
+            client.request(FETCH, 11, **asked, session_id=session_id, session_epoch=count, topics=[])
             client.answer_size()
     return f"{count} fetches of a session of 190,000 partitions"
 
@@ -210,31 +208,24 @@ def _again(api: str, array: str, count: int, is_distinct: bool = False, members:
 
 def http_bodies(address: Address, seconds: float) -> str:
     """Say that a body of 64 MiB follows, and send nothing."""
-    deadline = time.monotonic() + seconds
     head = f"POST /v1/topics/{NARROW}/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     head += f"authorization: Bearer {address.tokens['attacker']}\r\ncontent-length: {64 * MIB}\r\n\r\n"
-    with ExitStack() as open_, suppress(OSError):
-        for _ in range(100):
-            client = open_.enter_context(socket.create_connection(("127.0.0.1", address.http), 10))
-            client.sendall(head.encode())
-        _wait(deadline)
+    with ExitStack() as open_:
+        _connect(open_, address.http, 100, head.encode())
+        time.sleep(seconds)
     return "100 connections announce bodies of 64 MiB"
 
 
 def http_heads(address: Address, seconds: float) -> str:
     """Begin heads without a token, and never end them."""
-    deadline = time.monotonic() + seconds
-    with _many_files(), ExitStack() as open_, suppress(OSError):
-        for _ in range(2_000):
-            stranger = open_.enter_context(socket.create_connection(("127.0.0.1", address.http), 10))
-            stranger.sendall(b"GET / HTTP/1.1\r\nx: " + b"x" * 30_000)
-        _wait(deadline)
+    with _many_files(), ExitStack() as open_:
+        _connect(open_, address.http, 2_000, b"GET / HTTP/1.1\r\nx: " + b"x" * 30_000)
+        time.sleep(seconds)
     return "2,000 heads of 30 KB without an end"
 
 
 def flight_uploads(address: Address, seconds: float) -> str:
     """Open uploads, and send nothing."""
-    deadline = time.monotonic() + seconds
     headers = [(b"authorization", f"Bearer {address.tokens['attacker']}".encode())]
     options = flight.FlightCallOptions(headers=headers, timeout=seconds + 60)
     command = flight.FlightDescriptor.for_command(tickets.encode(tickets.Publish(NARROW)))
@@ -243,7 +234,7 @@ def flight_uploads(address: Address, seconds: float) -> str:
         for _ in range(250):
             with suppress(*ANY_FAILURE):
                 streams.append(client.do_put(command, pa.schema({"value": pa.binary()}), options)[0])
-        _wait(deadline)
+        time.sleep(seconds)
         for stream in streams:
             with suppress(*ANY_FAILURE), closing(stream):
                 pass

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -38,9 +38,10 @@ class Cost:
     wait_seconds: float = 0.0
     errors: tuple[str, ...] = ()
 
-    def excess(self) -> dict[str, object]:
+    def excess(self, bounds: Mapping[str, float] | None = None) -> dict[str, object]:
         """What is above its bound, and what others were refused."""
-        above = {name: getattr(self, name) for name, most in BOUNDS.items() if getattr(self, name) > most}
+        limits = (bounds or BOUNDS).items()
+        above = {name: getattr(self, name) for name, most in limits if getattr(self, name) > most}
         return above | ({"errors": self.errors[:3]} if self.errors else {})
 
     def __str__(self) -> str:
@@ -68,9 +69,10 @@ Attack = Callable[[Address], int]
 
 
 class Trial:
-    """A server and a witness; others, on an empty store, after an attack that cost too much."""
+    """A server and a witness; others, on a store of their own, after an attack that cost too much."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, bounds: Mapping[str, float] | None = None) -> None:
+        self._bounds = bounds
         self._directories = (directory / str(number) for number in count())
         self._arguments = arguments
         self._begin()
@@ -91,7 +93,7 @@ class Trial:
     def cost(self, attack: Attack) -> Cost:
         """The cost of an attack."""
         cost = self._witness.cost(attack)
-        if cost.excess():
+        if cost.excess(self._bounds):
             self._end()
             self._begin()
         return cost

@@ -30,8 +30,8 @@ GRANTS: Final[dict[str, tuple[str, list[str]]]] = {
     "victim": (ORDERS, [Right.PUBLISH, Right.READ]),
     "attacker": ("scratch-*", list(Right)),
 }
-# A server that would take more fails to get it, and the machine lives.
-MEMORY_BYTES_MAX: Final = 4 << 30
+# A server that would take more fails to get it, and the machine lives. Stacks of threads count, 8 MiB each.
+MEMORY_BYTES_MAX: Final = 8 << 30
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 

@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -51,9 +51,15 @@ class RawClient:
         self._socket = connected if tls is None else tls.wrap_socket(connected, server_hostname=host)
         self._asked: list[tuple[int, int]] = []
         if token is not None:
-            self._asked = [(SASL_HANDSHAKE, 1), (SASL_AUTHENTICATE, 2)]
-            self.send(b"".join(login(token)))
-            assert [self.answer(number).error_code for number in range(2)] == [0, 0]
+            with ExitStack() as failed:
+                failed.callback(self.close)
+                self._log_in(token)
+                failed.pop_all()
+
+    def _log_in(self, token: str) -> None:
+        self._asked = [(SASL_HANDSHAKE, 1), (SASL_AUTHENTICATE, 2)]
+        self.send(b"".join(login(token)))
+        assert [self.answer(number).error_code for number in range(2)] == [0, 0]
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -71,10 +77,14 @@ class RawClient:
         self._asked.append((api_key, version))
         return len(self._asked) - 1
 
+    def frame(self) -> bytes:
+        """The bytes of the next answer, without their length."""
+        (size,) = struct.unpack(">i", self.receive(4))
+        return self.receive(size)
+
     def answer(self, correlation_id: int = -1, version: int | None = None) -> SimpleNamespace:
         """The next answer, which must be to the request of this number."""
-        (size,) = struct.unpack(">i", self.receive(4))
-        reader = FieldReader(memoryview(self.receive(size)))
+        reader = FieldReader(memoryview(self.frame()))
         number = reader.number("int32")
         assert correlation_id in (-1, number)
         api_key, asked = self._asked[number]
