@@ -58,6 +58,8 @@ def _plain(value: Any) -> Any:
     """What was read as what can be written."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
+    if hasattr(value, "_asdict"):
+        return value._asdict()
     if hasattr(value, "__dict__"):
         return {name: _plain(each) for name, each in vars(value).items()}
     return value

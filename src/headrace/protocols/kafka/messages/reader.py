@@ -6,6 +6,7 @@ them, and strings must be there. What is wrong raises `BadRequest`. Records stay
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
@@ -150,23 +151,24 @@ class FieldReader:
             raise TooManyElements(f"its arrays have {self._elements} elements or more: {rule}")
         return self._all_numbers(field, count) or [self._value(field, is_flexible) for _ in range(count)]
 
-    def _all_numbers(self, field: SchemaField, count: int) -> list[SimpleNamespace]:
+    def _all_numbers(self, field: SchemaField, count: int) -> list[Any]:
         """An array of structs that have only numbers, and no tags; none if it is another, or not to be read."""
         described = field.struct
-        if described is None or described.form is None or field.is_nullable:
+        if described is None or described.form is None or described.row is None or field.is_nullable:
             return []
         end = self.position + count * described.form.size
         if end > len(self.data):
             return []
-        rows = list(described.form.iter_unpack(self.data[self.position : end]))
-        if described.is_flexible and any(row[-1] for row in rows):
-            return []
+        size, data = described.form.size, self.data[self.position : end]
+        rows: Iterable[tuple[Any, ...]] = described.form.iter_unpack(data)
+        if described.is_flexible:
+            # The count of its tags is the last byte of each.
+            if any(bytes(data[size - 1 :: size])):
+                return []
+            more = tuple(described.tagged_defaults.values())
+            rows = (row[:-1] + more for row in rows)
         self.position = end
-        (numbers,) = described.steps
-        assert isinstance(numbers, Numbers)
-        names, more = numbers.names, described.tagged_defaults
-        # A flexible struct has the count of its tags behind its numbers.
-        return [SimpleNamespace(**dict(zip(names, row, strict=False)), **more) for row in rows]
+        return list(map(described.row, rows))
 
     def _value(self, field: SchemaField, is_flexible: bool) -> Any:
         kind = field.kind

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from headrace.protocols.kafka.messages.schema import NUMBERS, Numbers, SchemaField, Struct
 
+# Parts are joined when there are more: a number of a few bytes is an object of forty.
+_PARTS_MAX: Final = 4_096
 _NO_UUID = bytes(16)
 # Lengths and counts of one byte.
 _SMALL = [bytes([number]) for number in range(0x80)]
 
 
 class Writer:
-    """Collects the parts of a message; large ones are not copied until it is joined."""
+    """Collects the parts of a message; those of a message of many parts are joined on the way."""
 
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
+        # How many of them are joined ones.
+        self._joined = 0
 
     def struct(self, described: Struct, values: Mapping[str, Any]) -> None:
         """A struct and everything in it."""
@@ -81,6 +85,9 @@ class Writer:
             self.number("int32", count)
         for element in value or ():
             self._value(field, element, is_flexible)
+            if len(self.parts) - self._joined > _PARTS_MAX:
+                self.parts[self._joined :] = [b"".join(self.parts[self._joined :])]
+                self._joined += 1
 
     def _value(self, field: SchemaField, value: Any, is_flexible: bool) -> None:
         kind = field.kind
