@@ -11,7 +11,7 @@ members are known to its coordinator alone; the others refuse them, and clients 
 While two servers disagree about who is alive, a group may have two coordinators. Partitions may then be read twice for
 some seconds; offsets are in the store, and nothing is lost.
 
-Belongs to the event loop.
+The list belongs to the event loop; any thread may ask which node has what.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -78,23 +79,31 @@ class Nodes:
         """All nodes; this one has the address that the caller knows it by."""
         return sorted([Node(self.own_id, *own_address), *self._others], key=lambda node: node.id)
 
-    def leader(self, topic_id: int, partition: int) -> int:
-        """The id of the node that a partition is given to."""
-        return self._chosen(f"{topic_id}/{partition}")
+    def leaders(self, topic_id: int, partitions: range) -> list[int]:
+        """The ids of the nodes that these partitions are given to."""
+        return self._chosen((f"{topic_id}/{partition}" for partition in partitions), self._others)
 
-    def coordinator(self, group: str) -> int:
-        """The id of the node that knows the members of a group."""
-        return self._chosen(f"group/{group}")
+    def coordinators(self, groups: Iterable[str], own_address: tuple[str, int]) -> list[Node]:
+        """The nodes that know the members of these groups."""
+        others = self._others
+        nodes = {node.id: node for node in (Node(self.own_id, *own_address), *others)}
+        return [nodes[node_id] for node_id in self._chosen(map(_of_group, groups), others)]
 
     def is_coordinator(self, group: str) -> bool:
         """Whether this server knows the members of a group."""
-        return self.coordinator(group) == self.own_id
+        return self._chosen([_of_group(group)], self._others) == [self.own_id]
 
-    def _chosen(self, key: str) -> int:
-        if not self._others:
-            return self.own_id
-        ids = [self.own_id, *(node.id for node in self._others)]
-        return max(ids, key=lambda node_id: (zlib.crc32(f"{key}/{node_id}".encode()), node_id))
+    def _chosen(self, keys: Iterable[str], others: tuple[Node, ...]) -> list[int]:
+        """For each key the node whose checksum with it is largest; the part of the key is computed once."""
+        if not others:
+            return [self.own_id for _ in keys]
+        ends = [(node_id, f"/{node_id}".encode()) for node_id in (self.own_id, *(node.id for node in others))]
+        sums = (zlib.crc32(key.encode()) for key in keys)
+        return [max((zlib.crc32(end, begun), node_id) for node_id, end in ends)[1] for begun in sums]
+
+
+def _of_group(group: str) -> str:
+    return f"group/{group}"
 
 
 async def _refuses(node: Node) -> bool:

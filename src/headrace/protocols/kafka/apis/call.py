@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from headrace.core.errors import InvalidInput
 from headrace.edge.access import Gate, Leases, Principal
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from headrace.protocols.kafka.idempotence import Sequences
     from headrace.protocols.kafka.nodes import Nodes
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 # Requests and answers with more elements than this are read and written in a thread: some milliseconds' worth.
 LOOP_ELEMENTS_MAX: Final = 1_000
-# What an element of an answer takes in memory until it is encoded: a partition in Metadata.
+# What an element of an answer takes in memory until it is encoded: a fetched partition 480, one in Metadata 370.
 ANSWER_ELEMENT_BYTES: Final = 640
 
 
@@ -95,10 +99,17 @@ class Call:
     room: AnswerRoom
     waited: Waited
 
-    async def hold(self, elements: int) -> None:
-        """Wait for room for an answer of so many elements, such as partitions that are described, before it is made."""
+    async def hold(self, elements: int, names: Iterable[str] = ()) -> None:
+        """Wait for room for an answer before it is made: so many elements, such as partitions, and names in it."""
         self.room.is_large |= elements > LOOP_ELEMENTS_MAX
-        await self.room.take(elements * ANSWER_ELEMENT_BYTES)
+        # Encoded and joined, a character may take four bytes twice.
+        await self.room.take(elements * ANSWER_ELEMENT_BYTES + 8 * sum(map(len, names)))
+
+    async def work(self, elements: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a function that does not block, called in a thread if it is about many elements."""
+        if elements <= LOOP_ELEMENTS_MAX:
+            return function(*args, **kwargs)
+        return await self.parts.bridge.call(function, *args, **kwargs)
 
     def require_group(self, group: str) -> None:
         """Raise without any right that covers this group: its members are nothing to others, whatever they know."""

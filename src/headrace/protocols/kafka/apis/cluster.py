@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.core.errors import HeadraceError, TopicNotFound
+from headrace.broker.read.topic_reader import TopicReader
+from headrace.core.errors import HeadraceError, InvalidInput, TopicNotFound
 from headrace.core.topics.settings import TopicOptions
 from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.topic_ids import topic_name, topic_uuid
+from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of, topic_uuid
 from headrace.protocols.kafka.errors import code_of
 
 CLUSTER_ID: Final = "headrace"
@@ -22,30 +25,43 @@ _TRANSACTION: Final = 1
 PARTITIONS_PER_ANSWER: Final = 2_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A topic that is to be described, or why it cannot be; and which of its partitions."""
+
+    name: str | None
+    topic_id: UUID | None
+    reader: TopicReader | None
+    error: ErrorCode
+    partitions: range = range(0)
+
+    def part(self, first: int, most: int) -> _Found:
+        """The same with no more than these partitions."""
+        return replace(self, partitions=self.partitions[first : first + most])
+
+
 async def metadata(call: Call, request: Any) -> dict[str, Any]:
     """Nodes, and topics with their partitions: all that the caller may see, or those that are asked for."""
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
-        names = [name for name in await _topics(call) if call.principal.caller.may_see(name)]
-        described = await call.parts.bridge.call(lambda: [_described(call, name, None) for name in names])
-        described = [topic for topic in described if topic["error_code"] == ErrorCode.none]
+        call.principal.require("list_topics")
+        found = await call.parts.bridge.call(_all, call)
     else:
         may_create = call.parts.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)
-        described = await call.parts.bridge.call(
-            lambda: [_asked(call, topic.name, getattr(topic, "topic_id", None), may_create) for topic in asked]
-        )
+        found = await call.parts.bridge.call(_asked, call, asked, may_create)
+    try:
+        topics = await _described(call, found)
+    except InvalidInput:
+        # Too large for this server: every topic says so, for clients that can ask for fewer.
+        refused = [_Found(each.name, each.topic_id, None, ErrorCode.invalid_request) for each in found]
+        topics = await _described(call, refused)
     return {
         "brokers": _brokers(call),
         "cluster_id": CLUSTER_ID,
         "controller_id": call.parts.nodes.own_id,
-        "topics": described,
+        "topics": topics,
         "error_code": ErrorCode.none,
     }
-
-
-async def _topics(call: Call) -> list[str]:
-    call.principal.require("list_topics")
-    return await call.parts.bridge.call(call.parts.bridge.broker.list_topics)
 
 
 def _brokers(call: Call) -> list[dict[str, Any]]:
@@ -55,100 +71,141 @@ def _brokers(call: Call) -> list[dict[str, Any]]:
     ]
 
 
-def _asked(call: Call, name: str | None, topic_id: UUID | None, may_create: bool) -> dict[str, Any]:
-    if name is None:
-        try:
-            name = topic_name(call.parts.bridge.broker, topic_id)
-        except HeadraceError as error:
-            return {"error_code": code_of(error), "name": None, "topic_id": topic_id, "partitions": []}
-    described = _described(call, name, topic_id)
-    if may_create and described["error_code"] == ErrorCode.unknown_topic_or_partition:
+def _all(call: Call) -> list[_Found]:
+    """All topics that the caller may see."""
+    lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
+    found = [_found(call, lookup, name, None) for name in _names(call)]
+    return [each for each in found if each.error == ErrorCode.none]
+
+
+def _names(call: Call) -> list[str]:
+    return [name for name in call.parts.bridge.broker.list_topics() if call.principal.caller.may_see(name)]
+
+
+def _asked(call: Call, topics: Any, may_create: bool) -> list[_Found]:
+    """The topics that are asked for, each once however often it is named; missing ones are created."""
+    lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
+    return [_found_or_made(call, lookup, ref, may_create) for ref in dict.fromkeys(map(ref_of, topics))]
+
+
+def _found_or_made(call: Call, lookup: TopicLookup, ref: TopicRef, may_create: bool) -> _Found:
+    topic_id = None if isinstance(ref, str) else ref
+    try:
+        name = lookup.name(ref)
+    except HeadraceError as error:
+        return _Found(None, topic_id, None, code_of(error))
+    found = _found(call, lookup, name, topic_id)
+    if may_create and topic_id is None and found.error == ErrorCode.unknown_topic_or_partition:
         try:
             call.principal.require("create_topic", name)
             call.parts.bridge.broker.create_topic(name, **AS_CLIENTS_CHOOSE)
             call.principal.record_changes()
         except HeadraceError:
             # The client is told that the topic does not exist.
-            return described
-        described = _described(call, name, None)
-    return described
+            return found
+        found = _found(call, lookup, name, None)
+    return found
 
 
-def _described(call: Call, name: str, topic_id: UUID | None) -> dict[str, Any]:
-    described: dict[str, Any] = {"error_code": ErrorCode.none, "name": name, "topic_id": topic_id, "partitions": []}
+def _found(call: Call, lookup: TopicLookup, name: str, topic_id: UUID | None) -> _Found:
     if not call.principal.caller.may_see(name):
-        return described | {"error_code": ErrorCode.topic_authorization_failed}
+        return _Found(name, topic_id, None, ErrorCode.topic_authorization_failed)
     try:
-        reader = call.parts.bridge.broker.reader(name)
+        reader = lookup.reader(name)
     except HeadraceError as error:
         is_bad_name = not isinstance(error, TopicNotFound) and code_of(error) == ErrorCode.invalid_request
-        return described | {"error_code": ErrorCode.invalid_topic_exception if is_bad_name else code_of(error)}
-    leaders = [call.parts.nodes.leader(reader.topic_id, number) for number in range(reader.partitions)]
+        return _Found(name, topic_id, None, ErrorCode.invalid_topic_exception if is_bad_name else code_of(error))
+    return _Found(name, topic_uuid(reader.topic_id), reader, ErrorCode.none, range(reader.partitions))
+
+
+async def _described(call: Call, found: list[_Found]) -> list[dict[str, Any]]:
+    """Topics with their partitions, once there is room for the answer; InvalidInput if there never is."""
+    elements = len(found) + sum(len(each.partitions) for each in found)
+    await call.hold(elements, (each.name or "" for each in found))
+    return await call.work(elements, lambda: [_topic(call, each) for each in found])
+
+
+def _topic(call: Call, found: _Found) -> dict[str, Any]:
+    described = {"error_code": found.error, "name": found.name, "topic_id": found.topic_id}
+    if found.reader is None:
+        return {**described, "partitions": []}
+    nodes = call.parts.nodes
+    leaders = nodes.leaders(found.reader.topic_id, found.partitions)
+    # Lists that are the same for many partitions are made once.
+    replicas = {leader: [leader] for leader in set(leaders)}
+    none: list[int] = []
     partitions = [
         {
             "error_code": ErrorCode.none,
             "partition_index": number,
             "leader_id": leader,
             "leader_epoch": 0,
-            "replica_nodes": [leader],
-            "isr_nodes": [leader],
+            "replica_nodes": replicas[leader],
+            "isr_nodes": replicas[leader],
             # The Java client fails without them.
-            "eligible_leader_replicas": [],
-            "last_known_elr": [],
+            "eligible_leader_replicas": none,
+            "last_known_elr": none,
         }
-        for number, leader in enumerate(leaders)
+        for number, leader in zip(found.partitions, leaders, strict=True)
     ]
-    return described | {"topic_id": topic_uuid(reader.topic_id), "partitions": partitions}
+    return {**described, "partitions": partitions}
 
 
 async def describe_topic_partitions(call: Call, request: Any) -> dict[str, Any]:
     """Topics with their partitions, in the order of their names, so many at once; a cursor says where to go on."""
-    asked = sorted({topic.name for topic in request.topics})
-    names = asked or sorted(name for name in await _topics(call) if call.principal.caller.may_see(name))
+    if not request.topics:
+        call.principal.require("list_topics")
+    found, cursor = await call.parts.bridge.call(_page, call, request)
+    return {"topics": await _described(call, found), "next_cursor": cursor}
+
+
+def _page(call: Call, request: Any) -> tuple[list[_Found], dict[str, Any] | None]:
+    """Topics until there are enough partitions, from the cursor on."""
+    names = sorted({topic.name for topic in request.topics} or _names(call))
+    most = min(max(1, request.response_partition_limit), PARTITIONS_PER_ANSWER)
     first = 0
     if request.cursor is not None:
-        names = [name for name in names if name >= request.cursor.topic_name]
+        names = names[bisect_left(names, request.cursor.topic_name) :]
         if names[:1] == [request.cursor.topic_name]:
             first = max(0, request.cursor.partition_index)
-    most = min(max(1, request.response_partition_limit), PARTITIONS_PER_ANSWER)
-    topics, cursor = await call.parts.bridge.call(_page, call, names, first, most)
-    return {"topics": topics, "next_cursor": cursor}
-
-
-def _page(call: Call, names: list[str], first: int, most: int) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Topics until there are `most` partitions, beginning with partition `first` of the first one."""
-    topics: list[dict[str, Any]] = []
+    lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
+    topics: list[_Found] = []
     for name in names:
         if most <= 0:
             return topics, {"topic_name": name, "partition_index": 0}
-        topic = _described(call, name, None)
-        partitions = topic["partitions"][first : first + most]
-        topics.append(topic | {"partitions": partitions})
-        if first + len(partitions) < len(topic["partitions"]):
-            return topics, {"topic_name": name, "partition_index": first + len(partitions)}
+        topic = _found(call, lookup, name, None)
+        part = topic.part(first, most)
+        topics.append(part)
+        if first + len(part.partitions) < len(topic.partitions):
+            return topics, {"topic_name": name, "partition_index": first + len(part.partitions)}
         # A topic counts even if it has an error and no partition: the answer is bounded.
-        first, most = 0, most - max(1, len(partitions))
+        first, most = 0, most - max(1, len(part.partitions))
     return topics, None
 
 
 async def find_coordinator(call: Call, request: Any) -> dict[str, Any]:
     """The server that knows the members of a group; of transactions and share groups there is none."""
     kind = getattr(request, "key_type", _GROUP)
-    if hasattr(request, "coordinator_keys"):
-        return {"coordinators": [_coordinator(call, key, kind) for key in request.coordinator_keys]}
-    return _coordinator(call, request.key, kind)
+    if not hasattr(request, "coordinator_keys"):
+        return _coordinators(call, [request.key], kind)[0]
+    keys = list(dict.fromkeys(request.coordinator_keys))
+    await call.hold(len(keys), keys)
+    return {"coordinators": await call.work(len(keys), _coordinators, call, keys, kind)}
 
 
-def _coordinator(call: Call, key: str, kind: int) -> dict[str, Any]:
+def _coordinators(call: Call, keys: list[str], kind: int) -> list[dict[str, Any]]:
     if kind != _GROUP:
         # Clients give up transactions at this code, and try again at most others.
         refused, message = ErrorCode.transactional_id_authorization_failed, "transactions are not supported"
         if kind != _TRANSACTION:
             refused, message = ErrorCode.invalid_request, "share groups are not supported"
-        return {"error_code": refused, "error_message": message, "key": key, "node_id": -1, "host": "", "port": -1}
-    node_id = call.parts.nodes.coordinator(key)
-    node = next(node for node in call.parts.nodes.all(call.advertised) if node.id == node_id)
-    return {"error_code": ErrorCode.none, "key": key, "node_id": node.id, "host": node.host, "port": node.port}
+        nobody = {"error_code": refused, "error_message": message, "node_id": -1, "host": "", "port": -1}
+        return [{**nobody, "key": key} for key in keys]
+    nodes = call.parts.nodes.coordinators(keys, call.advertised)
+    return [
+        {"error_code": ErrorCode.none, "key": key, "node_id": node.id, "host": node.host, "port": node.port}
+        for key, node in zip(keys, nodes, strict=True)
+    ]
 
 
 async def describe_cluster(call: Call, request: Any) -> dict[str, Any]:
