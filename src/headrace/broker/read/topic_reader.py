@@ -29,7 +29,7 @@ from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECON
 from headrace.core.messages import content_bytes
 from headrace.core.names import check_group_name, check_id
 from headrace.core.publish.sources import Source
-from headrace.core.topics.settings import TimestampType
+from headrace.core.topics.settings import TopicSettings
 from headrace.storage.interface import OffsetRange
 from headrace.storage.ranges import check_range
 
@@ -70,9 +70,9 @@ class TopicReader:
         return self._topic.record.id
 
     @property
-    def timestamp_type(self) -> TimestampType:
-        """The time of messages that Kafka's consumers see."""
-        return self._topic.record.settings.timestamp_type
+    def settings(self) -> TopicSettings:
+        """The settings of the topic, as they are now."""
+        return self._topic.record.settings
 
     @property
     def partitions(self) -> int:
@@ -112,6 +112,13 @@ class TopicReader:
             if place == "latest":
                 return {partition: int(offsets.end[partition]) for partition in chosen}
             return {partition: log.first_at(partition, place) for partition in chosen}
+
+    def times_of(self, positions: Mapping[int, int]) -> dict[int, int]:
+        """When the messages with these offsets, one for each partition, were written; those that exist no more not."""
+        with self._topic.using() as log:
+            self._check_partitions(list(positions), log.offsets())
+            times = {partition: log.time_of(partition, offset) for partition, offset in positions.items()}
+        return {partition: time_us for partition, time_us in times.items() if time_us is not None}
 
     def _check_partitions(self, chosen: Sequence[int], offsets: OffsetRange) -> None:
         count = len(offsets.end)

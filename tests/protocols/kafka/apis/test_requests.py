@@ -117,10 +117,10 @@ def test_topics_are_named_by_id(site: Site, client: RawClient) -> None:
     for each in strange:
         (found,) = Fetcher(client, each).fetch({0: 0}).responses
         assert (found.topic_id, [part.error_code for part in found.partitions]) == (each, [UNKNOWN_ID])
-    deleted = client.call(
-        DELETE_TOPICS, 6, topics=[{"name": None, "topic_id": each} for each in (topic_id, topic_id)], timeout=1000
-    ).responses
-    assert [(each.name, each.error_code) for each in deleted] == [("named", NONE), (None, UNKNOWN_ID)]
+    for name, code in (("named", NONE), (None, UNKNOWN_ID)):
+        doomed = [{"name": None, "topic_id": topic_id}]
+        (deleted,) = client.call(DELETE_TOPICS, 6, topics=doomed, timeout=1000).responses
+        assert (deleted.name, deleted.error_code) == (name, code)
     site.broker.create_topic("named")
     (gone,) = Fetcher(client, topic_id).fetch({0: 0}).responses
     assert gone.partitions[0].error_code == UNKNOWN_ID
@@ -279,23 +279,38 @@ def test_records_that_cannot_be_deleted(site: Site, client: RawClient) -> None:
     site.broker.create_topic("held")
     site.broker.register_group("held", "billing", important=True)
     publish(site, "held", b"a", b"b")
+    expected = {
+        (0, 1): (POLICY_VIOLATION, -1),
+        (0, 3): (OFFSET_OUT_OF_RANGE, -1),
+        (0, -2): (OFFSET_OUT_OF_RANGE, -1),
+        (7, 0): (UNKNOWN_TOPIC, -1),
+        (-1, 0): (UNKNOWN_TOPIC, -1),
+        (0, 0): (NONE, 0),
+    }
     for version in range(3):
-        asked = [(0, 1), (0, 3), (0, -2), (7, 0), (0, 0)]
-        partitions = [{"partition_index": partition, "offset": offset} for partition, offset in asked]
-        topics = [{"name": "held", "partitions": partitions}, {"name": "nowhere", "partitions": partitions[:1]}]
-        answer = client.call(DELETE_RECORDS, version, topics=topics, timeout=1000)
-        told = [(each.error_code, each.low_watermark) for topic in answer.topics for each in topic.partitions]
-        assert told == [
-            (POLICY_VIOLATION, -1),
-            (OFFSET_OUT_OF_RANGE, -1),
-            (OFFSET_OUT_OF_RANGE, -1),
-            (UNKNOWN_TOPIC, -1),
-            (NONE, 0),
-            (UNKNOWN_TOPIC, -1),
-        ]
+        for (partition, offset), told in expected.items():
+            partitions = [{"partition_index": partition, "offset": offset}]
+            topics = [{"name": name, "partitions": partitions} for name in ("held", "nowhere")]
+            answer = client.call(DELETE_RECORDS, version, topics=topics, timeout=1000)
+            here, there = (topic.partitions for topic in answer.topics)
+            assert [(each.error_code, each.low_watermark) for each in (*here, *there)] == [told, (UNKNOWN_TOPIC, -1)]
     site.broker.commit_offsets("held", "billing", {0: 2})
     topics = [{"name": "held", "partitions": [{"partition_index": 0, "offset": -1}]}]
     assert client.call(DELETE_RECORDS, 2, topics=topics, timeout=1000).topics[0].partitions[0].low_watermark == 2
+
+
+def test_partitions_that_a_group_holds_do_not_keep_others(site: Site, client: RawClient) -> None:
+    """Those of a topic are deleted together, and each is answered by itself all the same."""
+    site.broker.create_topic("partly-held", 7)
+    site.broker.register_group("partly-held", "billing", important=True)
+    for _ in range(7):
+        publish(site, "partly-held", *[b"x"] * 7)
+    site.broker.commit_offsets("partly-held", "billing", {number: 0 if number in (2, 5) else 7 for number in range(7)})
+    partitions = [{"partition_index": number, "offset": -1} for number in range(7)]
+    answer = client.call(DELETE_RECORDS, 2, topics=[{"name": "partly-held", "partitions": partitions}], timeout=1000)
+    told = [(each.partition_index, each.error_code, each.low_watermark) for each in answer.topics[0].partitions]
+    held, deleted = (POLICY_VIOLATION, -1), (NONE, 7)
+    assert told == [(number, *(held if number in (2, 5) else deleted)) for number in range(7)]
 
 
 def test_transactions_are_refused(site: Site, client: RawClient) -> None:

@@ -27,10 +27,12 @@ async def describe_acls(call: Call, request: Any) -> dict[str, Any]:
 async def create_acls(call: Call, request: Any) -> dict[str, Any]:
     """None can be created."""
     call.principal.require("whoami")
+    await call.hold(len(request.creations))
     return {"results": [_REFUSED] * len(request.creations)}
 
 
 async def delete_acls(call: Call, request: Any) -> dict[str, Any]:
     """None can be deleted."""
     call.principal.require("whoami")
+    await call.hold(len(request.filters))
     return {"filter_results": [{**_REFUSED, "matching_acls": []}] * len(request.filters)}

@@ -14,6 +14,8 @@ from kio.schema.errors import ErrorCode
 from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.topics.settings import TimestampType, TopicSettings
 from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.named import REFUSED, split
+from headrace.protocols.kafka.apis.topic_ids import TopicLookup
 from headrace.protocols.kafka.errors import code_of, message_of
 
 TOPIC: Final = 2
@@ -79,6 +81,8 @@ _FIXED: Final = {
     "min.insync.replicas": ("1",),
     "unclean.leader.election.enable": ("false",),
 }
+_ALL: Final = frozenset({*CONFIGS, *_FIXED})
+CONFIGS_SHOWN: Final = len(_ALL)
 
 
 def settings_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
@@ -102,26 +106,35 @@ def settings_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
 
 
 async def describe_configs(call: Call, request: Any) -> dict[str, Any]:
-    """The settings of topics; of the server itself there are none."""
-    return {"results": [await call.parts.bridge.call(_described, call, each) for each in request.resources]}
+    """The settings of topics; of the server itself there are none. What is named more than once is described once."""
+    wanted: dict[tuple[int, str], set[str]] = {}
+    for each in request.resources:
+        place, keys = (each.resource_type, each.resource_name), each.configuration_keys or _ALL
+        wanted[place] = wanted.get(place, set()).union(keys)
+    await call.hold(len(wanted) * (1 + CONFIGS_SHOWN), (name for _, name in wanted))
+    return {"results": await call.parts.bridge.call(_all_described, call, wanted)}
 
 
-def _described(call: Call, resource: Any) -> dict[str, Any]:
+def _all_described(call: Call, wanted: dict[tuple[int, str], set[str]]) -> list[dict[str, Any]]:
+    lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
+    return [_described(call, lookup, kind, name, keys) for (kind, name), keys in wanted.items()]
+
+
+def _described(call: Call, lookup: TopicLookup, kind: int, name: str, keys: set[str]) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "error_code": ErrorCode.none,
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
+        "resource_type": kind,
+        "resource_name": name,
         "configs": [],
     }
-    if resource.resource_type != TOPIC:
-        return answer if resource.resource_type == _BROKER else answer | {"error_code": ErrorCode.invalid_request}
+    if kind != TOPIC:
+        return answer if kind == _BROKER else answer | {"error_code": ErrorCode.invalid_request}
     try:
-        call.principal.require("describe_topic", resource.resource_name)
-        settings = call.parts.bridge.broker.describe_topic(resource.resource_name).settings
+        call.principal.require("describe_topic", name)
+        settings = lookup.reader(name).settings
     except HeadraceError as error:
         return answer | {"error_code": code_of(error), "error_message": message_of(error)}
-    keys = resource.configuration_keys
-    return answer | {"configs": [each for each in shown_configs(settings) if keys is None or each["name"] in keys]}
+    return answer | {"configs": [each for each in shown_configs(settings) if each["name"] in keys]}
 
 
 def shown_configs(settings: TopicSettings) -> list[dict[str, Any]]:
@@ -174,8 +187,11 @@ def _default(config: _Config) -> Any:
 
 
 async def _alter(call: Call, request: Any, settings_for: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    single, repeated = split(request.resources, lambda each: (each.resource_type, each.resource_name))
+    await call.hold(len(single) + len(repeated), (each.resource_name for each in request.resources))
     work = call.parts.bridge.call
-    answers = [await work(_altered, call, each, settings_for, request.validate_only) for each in request.resources]
+    answers = [{**REFUSED, "resource_type": kind, "resource_name": name} for kind, name in repeated]
+    answers += [await work(_altered, call, each, settings_for, request.validate_only) for each in single]
     return {"responses": answers}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -13,8 +12,9 @@ from headrace.core.names import check_topic_name
 from headrace.core.topics.settings import TopicSettings
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.cluster import AS_CLIENTS_CHOOSE
-from headrace.protocols.kafka.apis.configs import settings_of, shown_configs
-from headrace.protocols.kafka.apis.topic_ids import topic_name, topic_uuid
+from headrace.protocols.kafka.apis.configs import CONFIGS_SHOWN, settings_of, shown_configs
+from headrace.protocols.kafka.apis.named import REFUSED, split
+from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of, topic_uuid
 from headrace.protocols.kafka.errors import code_of, message_of
 
 _DEFAULT: Final = -1
@@ -23,7 +23,10 @@ _REPLICAS: Final = (_DEFAULT, 1)
 
 async def create_topics(call: Call, request: Any) -> dict[str, Any]:
     """Create topics; one that exists is an error, and so is more than one replica."""
-    answers = [await call.parts.bridge.call(_created, call, each, request.validate_only) for each in request.topics]
+    single, repeated = split(request.topics, lambda topic: topic.name)
+    await call.hold(len(repeated) + len(single) * (1 + CONFIGS_SHOWN), (each.name for each in request.topics))
+    answers = [{"name": name, "configs": [], **REFUSED} for name in repeated]
+    answers += [await call.parts.bridge.call(_created, call, each, request.validate_only) for each in single]
     return {"topics": answers}
 
 
@@ -76,20 +79,23 @@ def _exists(broker: Broker, name: str) -> bool:
 
 async def delete_topics(call: Call, request: Any) -> dict[str, Any]:
     """Delete topics, by name, or since version 6 by id."""
-    named: list[tuple[str | None, UUID | None]] = [(name, None) for name in getattr(request, "topic_names", ())]
-    named += [(topic.name, topic.topic_id) for topic in getattr(request, "topics", ())]
-    return {"responses": [await call.parts.bridge.call(_deleted, call, *each) for each in named]}
+    refs: list[TopicRef] = [*getattr(request, "topic_names", ()), *map(ref_of, getattr(request, "topics", ()))]
+    single, repeated = split(refs, lambda ref: ref)
+    await call.hold(len(single) + len(repeated), (ref for ref in refs if isinstance(ref, str)))
+    answers = [_named(ref) | REFUSED for ref in repeated]
+    lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
+    answers += [await call.parts.bridge.call(_deleted, call, lookup, ref) for ref in single]
+    return {"responses": answers}
 
 
-def _deleted(call: Call, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
-    answer: dict[str, Any] = {"name": name, "topic_id": topic_id, "error_code": ErrorCode.none}
+def _named(ref: TopicRef) -> dict[str, Any]:
+    return {"name": ref, "topic_id": None} if isinstance(ref, str) else {"name": None, "topic_id": ref}
+
+
+def _deleted(call: Call, lookup: TopicLookup, ref: TopicRef) -> dict[str, Any]:
+    answer: dict[str, Any] = {**_named(ref), "error_code": ErrorCode.none}
     try:
-        if name is None:
-            name = topic_name(call.parts.bridge.broker, topic_id)
-            if not call.principal.caller.may_see(name):
-                # Not even its name is revealed.
-                return answer | {"error_code": ErrorCode.unknown_topic_id}
-            answer["name"] = name
+        answer["name"] = name = lookup.name(ref)
         call.principal.require("delete_topic", name)
         call.parts.bridge.broker.delete_topic(name)
         call.principal.record_changes()
@@ -100,7 +106,10 @@ def _deleted(call: Call, name: str | None, topic_id: UUID | None) -> dict[str, A
 
 async def create_partitions(call: Call, request: Any) -> dict[str, Any]:
     """Add partitions to topics."""
-    answers = [await call.parts.bridge.call(_grown, call, each, request.validate_only) for each in request.topics]
+    single, repeated = split(request.topics, lambda topic: topic.name)
+    await call.hold(len(single) + len(repeated), (each.name for each in request.topics))
+    answers = [{"name": name, **REFUSED} for name in repeated]
+    answers += [await call.parts.bridge.call(_grown, call, each, request.validate_only) for each in single]
     return {"results": answers}
 
 

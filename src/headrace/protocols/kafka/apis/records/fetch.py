@@ -309,7 +309,7 @@ def _fill(broker: Broker, topic: _Topic, answers: list[dict[str, Any]], bytes_ma
     if not batches:
         batches = _read_each(broker, topic, behind, answers, bytes_max - found.bytes)
     if batches:
-        is_created = topic.reader is None or topic.reader.timestamp_type == "created"
+        is_created = topic.reader is None or topic.reader.settings.timestamp_type == "created"
         encode = encode_many if is_created else encode_by_broker_time
         for partition, records in zip(batches, encode(list(map(_plain, batches.values()))), strict=True):
             answers[behind[partition]]["records"] = records
