@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.read.wakeups import ALL_PARTITIONS, Wakeups
@@ -20,6 +20,12 @@ from headrace.edge.bridge import Bridge
 T = TypeVar("T")
 # What waiters share: the watches of an open topic, not its id, which it keeps if it is opened again; and a partition.
 Key = tuple[Wakeups, int]
+
+
+class Settable(Protocol):
+    """What is set when there may be messages: an event."""
+
+    def set(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class _Shared:
     """One topic's watch, and the events of all who share it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.events: set[asyncio.Event] = set()
+        self.events: set[Settable] = set()
         self.watch = ExitStack()
         self._loop = loop
         self._is_called = False
@@ -87,8 +93,8 @@ class LoopWakeups:
         finally:
             self.unwatch(event, key)
 
-    def watch(self, event: asyncio.Event, reader: TopicReader, partition: int = ALL_PARTITIONS) -> Key:
-        """Have an event set when the partition gets messages, until it is given back by what this returns."""
+    def watch(self, event: Settable, reader: TopicReader, partition: int = ALL_PARTITIONS) -> Key:
+        """Have an event (or the like) set when the partition gets messages, until what this returns is given back."""
         key = (reader.watches, partition)
         shared = self._shared.get(key)
         if shared is None:
@@ -97,7 +103,7 @@ class LoopWakeups:
         shared.events.add(event)
         return key
 
-    def unwatch(self, event: asyncio.Event, key: Key) -> None:
+    def unwatch(self, event: Settable, key: Key) -> None:
         """Give back what `watch` returned."""
         shared = self._shared[key]
         shared.events.remove(event)

@@ -81,10 +81,12 @@ class TopicLookup:
         self._broker = broker
         self._caller = caller
         self._asked = 0
+        self._knows_all = False
 
     def is_quick(self, refs: Collection[TopicRef]) -> bool:
-        """Whether these topics are few, and found without blocking."""
-        return len(refs) <= _QUICK_MAX and all(map(self._is_known, refs))
+        """Whether these topics, which are all of the request, are few and found without blocking."""
+        self._knows_all = len(refs) <= _QUICK_MAX and all(map(self._is_known, refs))
+        return self._knows_all
 
     def name(self, ref: TopicRef) -> str:
         """The name of a topic; an id must be of one that the caller may see."""
@@ -100,7 +102,7 @@ class TopicLookup:
     def reader(self, name: str) -> TopicReader:
         """A reader of a topic."""
         knows = self._broker.knows_topic
-        if knows(name) or self._may_ask() or knows(name):
+        if self._knows_all or knows(name) or self._may_ask() or knows(name):
             return self._broker.reader(name)
         raise TopicNotFound(name)
 

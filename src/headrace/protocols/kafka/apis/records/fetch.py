@@ -1,142 +1,124 @@
 """Fetch: messages of many partitions as record batches, waiting for the first of them.
 
 A request waits on the event loop, without a thread, until there are `min_bytes`, its time is up, its client leaves or
-the server stops. Each reading is done in a thread: many partitions are read in one pass over the log, and the messages
-of all partitions are encoded at once. With a session (`fetch_sessions`) a client names its partitions once, and is
-answered only what is new. Since version 13 topics are named by id.
+the server stops. Each reading is done in a thread (`fetch_read`). With a session (`fetch_sessions`) a client names its
+partitions once, and is answered only what is new. Since version 13 topics are named by id.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
-from uuid import UUID
+from typing import Any, Final, TypeVar
 
-import pyarrow as pa
 from kio.schema.errors import ErrorCode
 
-from headrace.broker import Broker
-from headrace.broker.read.topic_reader import TopicReader
-from headrace.core.codecs.columns import decode_known
-from headrace.core.errors import HeadraceError
-from headrace.core.limits import DECODED_BATCH_BYTES_MAX, FETCH_MESSAGES_MAX, FETCH_WAIT_SECONDS_MAX
-from headrace.core.messages import content_bytes
+from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.core.limits import FETCH_WAIT_SECONDS_MAX
 from headrace.edge.access import Lease
-from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.call import ANSWER_ELEMENT_BYTES, LOOP_ELEMENTS_MAX, Call
+from headrace.protocols.kafka.apis.records.fetch_read import Fetched, read, seen
 from headrace.protocols.kafka.apis.records.fetch_sessions import (
+    FIRST_EPOCH,
     NO_EPOCH,
     NO_SESSION,
     FetchSession,
-    Place,
     SessionError,
-    Wanted,
+    has_topic_ids,
 )
+from headrace.protocols.kafka.apis.records.fetch_topic import FetchTopic, SessionTopic
+from headrace.protocols.kafka.apis.records.fetch_watch import FetchWatch, SessionWatch
 from headrace.protocols.kafka.apis.records.idle_fetch import Nothing, Unchanged
-from headrace.protocols.kafka.apis.topic_ids import NO_TOPIC, TopicRef, known_name, topic_name
-from headrace.protocols.kafka.errors import code_of
-from headrace.protocols.kafka.records.encode import encode_by_broker_time, encode_many
+from headrace.protocols.kafka.apis.topic_ids import NO_TOPIC, TopicLookup, TopicRef
 from headrace.protocols.kafka.ticks import Wait
-from headrace.storage.interface import OffsetRange
 
 _MILLISECONDS: Final = 1000
-# What a record takes in addition to key, value and headers, at least: so small messages stay within the limit too.
-_RECORD_OVERHEAD_BYTES: Final = 16
-# More partitions than this are read in one pass over the log.
-_TOGETHER_MIN: Final = 16
+# Since this version an answer has an error of its own.
+_VERSION_WITH_ERROR: Final = 7
+
+Kind = TypeVar("Kind", bound=FetchTopic)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What is asked of one partition."""
+class _Limits:
+    """How long to wait, and for how much; `is_news` if only news is answered."""
 
-    partition: int
-    offset: int
+    wait_seconds: float
+    bytes_min: int
     bytes_max: int
-
-
-@dataclass(slots=True)
-class _Topic:
-    """What is asked of one topic, or why it is refused; and its offsets as last seen."""
-
-    ref: TopicRef
-    name: str
-    wanted: list[_Wanted]
-    reader: TopicReader | None
-    error: Exception | None
-    seen: OffsetRange | None = None
-
-
-@dataclass(slots=True)
-class _Found:
-    """The answer so far."""
-
-    responses: list[dict[str, Any]]
-    bytes: int = 0
-    has_error: bool = False
-    # Nothing could be found, and the time is over: no error, and nothing was read.
-    is_nothing: bool = False
+    is_news: bool
 
 
 async def fetch(call: Call, request: Any) -> dict[str, Any]:
     """Read, waiting for messages."""
-    asked = {
-        Place(_ref(topic), each.partition): Wanted(each.fetch_offset, max(1, each.partition_max_bytes))
-        for topic in request.topics
-        for each in topic.partitions
-    }
     epoch = getattr(request, "session_epoch", NO_EPOCH)
+    bytes_max = min(max(1, request.max_bytes), call.parts.settings.fetch_bytes_max)
+    wait_seconds = min(max(0, request.max_wait) / _MILLISECONDS, FETCH_WAIT_SECONDS_MAX)
+    is_full = epoch in (FIRST_EPOCH, NO_EPOCH)
+    limits = _Limits(wait_seconds, request.min_bytes, bytes_max, not is_full)
     try:
-        session = call.parts.fetch_sessions.begin(
-            getattr(request, "session_id", NO_SESSION),
-            epoch,
-            call.principal.name,
-            asked,
-            (
-                Place(_ref(topic), partition)
-                for topic in getattr(request, "forgotten_topics_data", ())
-                for partition in topic.partitions
-            ),
-            asyncio.get_running_loop().time(),
-        )
+        return await (_full if is_full else _incremental)(call, request, epoch, limits)
     except SessionError as error:
         return {"error_code": ErrorCode[str(error)], "session_id": NO_SESSION}
-    topics = await _topics(call, asked if session is None else session.wanted)
-    bytes_max = min(max(1, request.max_bytes), call.parts.settings.fetch_bytes_max)
-    found = await _awaited(call, topics, request, bytes_max)
-    responses = [{"topic": topic.ref, "topic_id": topic.ref, **each} for topic, each in _paired(topics, found)]
+    except InvalidInput:
+        # The answer never has room. Clients of old versions have no field for that.
+        if call.version < _VERSION_WITH_ERROR:
+            raise
+        return {"error_code": ErrorCode.invalid_request, "session_id": NO_SESSION}
+
+
+async def _full(call: Call, request: Any, epoch: int, limits: _Limits) -> dict[str, Any]:
+    """All about all partitions of a request, whose client may have a session then."""
+    sessions, owner, before = call.parts.fetch_sessions, call.principal.name, getattr(request, "session_id", NO_SESSION)
+    if before != NO_SESSION:
+        sessions.end(before, owner)
+    opened = call.principal.caller, call.parts.gate.version
+    topics: dict[TopicRef, Any] = await _named(call, request, FetchTopic if epoch == NO_EPOCH else SessionTopic)
+    await _open(call, topics.values())
+    watch = FetchWatch(call.parts.wakeups)
+    try:
+        found = await _awaited(call, watch, topics.values(), limits)
+    finally:
+        watch.close()
+    session = None
     if epoch != NO_EPOCH:
         # Requests of a session differ, and repeating the one that began it would begin another.
         call.waited.nothing = None
-    if session is not None:
-        responses = _news(session, topics, responses, is_incremental=epoch > 0)
+        session = sessions.create(owner, topics, found, asyncio.get_running_loop().time(), opened)
+    return _answer(session, found)
+
+
+async def _incremental(call: Call, request: Any, epoch: int, limits: _Limits) -> dict[str, Any]:
+    """The news about the partitions of a session."""
+    sessions, owner, now = call.parts.fetch_sessions, call.principal.name, asyncio.get_running_loop().time()
+    by_id = has_topic_ids(map(_ref, request.topics))
+    session = sessions.resume(request.session_id, epoch, owner, by_id, now)
+    try:
+        changed = await _named(call, request, SessionTopic)
+        forgotten = [(_ref(topic), topic.partitions) for topic in request.forgotten_topics_data]
+        elements = sum(map(len, changed.values())) + sum(len(numbers) for _, numbers in forgotten)
+        new, gone = await call.work(elements, session.change, changed, forgotten)
+        sessions.count(session)
+        watch = await _watched(call, session, new, gone)
+        watch.changed.update(dict.fromkeys(session.topics[ref] for ref in changed))
+        found = await _awaited(call, watch, session.topics.values(), limits)
+        return _answer(sessions.told(session, found), found)
+    finally:
+        session.is_busy = False
+        session.rest()
+
+
+def _answer(session: FetchSession | None, found: Fetched) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "session_id": NO_SESSION if session is None else session.id,
-        "responses": responses,
+        "responses": found.responses,
     }
 
 
-def _paired(topics: list[_Topic], found: _Found) -> Iterator[tuple[_Topic, dict[str, Any]]]:
-    for topic, answer in zip(topics, found.responses, strict=True):
-        yield topic, {"partitions": answer["partitions"]}
-
-
-def _news(
-    session: FetchSession, topics: list[_Topic], responses: list[dict[str, Any]], is_incremental: bool
-) -> list[dict[str, Any]]:
-    """What the client of a session needs of an answer: all at first, then only what changed."""
-    kept = []
-    for topic, response in zip(topics, responses, strict=True):
-        news = [
-            each for each in response["partitions"] if session.news(Place(topic.ref, each["partition_index"]), each)
-        ]
-        if not is_incremental:
-            kept.append(response)
-        elif news:
-            kept.append(response | {"partitions": news})
-    return kept
+# The topics of a fetch
 
 
 def _ref(topic: Any) -> TopicRef:
@@ -144,53 +126,93 @@ def _ref(topic: Any) -> TopicRef:
     return topic.topic if hasattr(topic, "topic") else topic.topic_id or NO_TOPIC
 
 
-async def _topics(call: Call, places: Mapping[Place, Wanted]) -> list[_Topic]:
-    wanted: dict[TopicRef, list[_Wanted]] = {}
-    for place, asked in places.items():
-        wanted.setdefault(place.topic, []).append(_Wanted(place.partition, asked.offset, asked.bytes_max))
-    return [await _opened(call, ref, partitions) for ref, partitions in wanted.items()]
+async def _named(call: Call, request: Any, kind: type[Kind]) -> dict[TopicRef, Kind]:
+    """What a request asks of each topic; of a partition that it names twice it means the last."""
+    elements = len(request.topics) + sum([len(topic.partitions) for topic in request.topics])
+    return await call.work(elements, _by_topic, request.topics, kind)
 
 
-async def _opened(call: Call, ref: TopicRef, wanted: list[_Wanted]) -> _Topic:
-    broker = call.parts.bridge.broker
-    name = ref if isinstance(ref, str) else known_name(broker, ref) or ""
-    try:
-        if isinstance(ref, UUID) and not name:
-            name = await call.parts.bridge.call(topic_name, broker, ref)
-        call.principal.require("read", name)
-        if not broker.knows_topic(name):
-            await call.parts.bridge.know(name)
-        return _Topic(ref, name, wanted, broker.reader(name), None)
-    except HeadraceError as error:
-        return _Topic(ref, name, wanted, None, error)
+def _by_topic(topics: Any, kind: type[Kind]) -> dict[TopicRef, Kind]:
+    wanted: dict[TopicRef, dict[int, Any]] = {}
+    for topic in topics:
+        wanted.setdefault(_ref(topic), {}).update((each.partition, each) for each in topic.partitions)
+    return {ref: kind(ref, partitions) for ref, partitions in wanted.items() if partitions}
 
 
-async def _awaited(call: Call, topics: list[_Topic], request: Any, bytes_max: int) -> _Found:
-    whole_wait_seconds = min(max(0, request.max_wait) / _MILLISECONDS, FETCH_WAIT_SECONDS_MAX)
-    wait_seconds = max(0.0, whole_wait_seconds - call.waited.seconds)
-    leases = [call.principal.lease("read", topic.name) for topic in topics if topic.reader is not None]
-    if wait_seconds == 0 or not leases:
-        return await _bounded(call, topics, bytes_max)
-    event = asyncio.Event()
-    # All leases are the same token's: if one ends because the token does, so do the others.
-    with call.principal.stream(), call.gone.waking(event), call.parts.leases.waking(leases[0], event):
-        waiting = call.parts.ticks.begin(event, wait_seconds)
-        watched = [call.parts.wakeups.watch(event, topic.reader) for topic in topics if topic.reader is not None]
+async def _open(call: Call, topics: Collection[FetchTopic]) -> None:
+    """Look up topics and the right to read them."""
+    lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
+    if lookup.is_quick([topic.ref for topic in topics]):
+        _open_all(call, lookup, topics)
+    else:
+        await call.parts.bridge.call(_open_all, call, lookup, topics)
+
+
+def _open_all(call: Call, lookup: TopicLookup, topics: Iterable[FetchTopic]) -> None:
+    for topic in topics:
+        topic.reader = topic.error = None
         try:
-            found = await _until_enough(call, topics, request.min_bytes, bytes_max, waiting, leases)
+            topic.name = lookup.name(topic.ref)
+            call.principal.require("read", topic.name)
+            topic.reader = lookup.reader(topic.name)
+        except HeadraceError as error:
+            topic.error = error
+
+
+async def _watched(
+    call: Call, session: FetchSession, new: Iterable[SessionTopic], gone: Iterable[SessionTopic]
+) -> SessionWatch:
+    """The watch of a session, with its topics open: new ones, those that could not be read, all of another caller."""
+    opened, watch = (call.principal.caller, call.parts.gate.version), session.watch
+    is_other = session.opened != opened
+    if watch is None or not watch.is_open or is_other:
+        if watch is not None:
+            watch.close()
+        watch = session.watch = SessionWatch(call.parts.wakeups)
+        unwatched: list[FetchTopic] = [*session.topics.values()]
+    else:
+        unwatched = [*new, *watch.broken()]
+        for topic in (*gone, *unwatched):
+            watch.drop(topic)
+    watch.use(session.topics.values())
+    session.opened = opened
+    await _open(call, [topic for topic in unwatched if is_other or topic.reader is None or topic.error is not None])
+    await watch.add(unwatched)
+    return watch
+
+
+# Waiting
+
+
+async def _awaited(call: Call, watch: FetchWatch, topics: Collection[FetchTopic], limits: _Limits) -> Fetched:
+    wait_seconds = max(0.0, limits.wait_seconds - call.waited.seconds)
+    name = next((topic.name for topic in topics if topic.reader is not None), None)
+    if wait_seconds == 0 or name is None:
+        chosen = list(watch.changed) if limits.is_news else topics
+        found = await _bounded(call, chosen, limits) if chosen else Fetched([])
+        await watch.find_messages()
+        return found
+    # One stands for all: if its lease ends because the token does, so do the others.
+    lease = call.principal.lease("read", name)
+    with call.principal.stream(), call.gone.waking(watch.event), call.parts.leases.waking(lease, watch.event):
+        waiting = call.parts.ticks.begin(watch.event, wait_seconds)
+        try:
+            if not limits.is_news:
+                await watch.add(topics)
+            found = await _until_enough(call, watch, topics, limits, waiting, lease)
             if found.is_nothing:
-                call.waited.nothing = _nothing(topics, whole_wait_seconds, leases[0])
+                call.waited.nothing = _nothing(topics, limits.wait_seconds, lease)
             return found
         finally:
             call.parts.ticks.end(waiting)
-            for key in set(watched):
-                call.parts.wakeups.unwatch(event, key)
 
 
-def _nothing(topics: list[_Topic], wait_seconds: float, lease: Lease) -> Nothing | None:
+def _nothing(topics: Collection[FetchTopic], wait_seconds: float, lease: Lease) -> Nothing | None:
     """What to wait for if the same is asked again; None if that is not known."""
+    for topic in topics:
+        topic.make_columns()
     unchanged = [
-        Unchanged(topic.reader, [each.partition for each in topic.wanted], topic.seen)
+        Unchanged(topic.reader, topic.numbers, topic.seen)
         for topic in topics
         if topic.reader is not None and topic.seen is not None
     ]
@@ -198,174 +220,68 @@ def _nothing(topics: list[_Topic], wait_seconds: float, lease: Lease) -> Nothing
 
 
 async def _until_enough(
-    call: Call, topics: list[_Topic], bytes_min: int, bytes_max: int, waiting: Wait, leases: list[Lease]
-) -> _Found:
+    call: Call, watch: FetchWatch, topics: Collection[FetchTopic], limits: _Limits, waiting: Wait, lease: Lease
+) -> Fetched:
     """Wait until there is enough, or the time is over."""
     while True:
         waiting.event.clear()
         is_over = waiting.is_over or call.parts.bridge.draining.has_begun or call.gone.has_begun
-        has_news = any(map(_has_news, topics))
-        if is_over and not has_news:
+        has_messages = await watch.find_messages()
+        chosen = list(watch.changed) if limits.is_news else topics
+        if is_over and not has_messages:
             # Most fetches end like this: no thread is needed for it.
-            found = _read(None, topics, 0)
-            found.is_nothing = waiting.is_over and not found.has_error
+            found = await _seen(call, chosen)
+            found.is_nothing = not limits.is_news and waiting.is_over and not found.errors
             return found
-        if has_news:
-            found = await _bounded(call, topics, bytes_max)
-            if is_over or found.has_error or found.bytes >= bytes_min:
+        if has_messages:
+            found = await _bounded(call, chosen, limits)
+            if is_over or found.errors or found.bytes >= limits.bytes_min:
                 return found
             call.room.shrink()
         await waiting.event.wait()
-        for lease in leases:
-            if lease.version != call.parts.gate.version:
-                lease.check()
+        if lease.version != call.parts.gate.version:
+            _check_leases(call, topics, lease)
 
 
-async def _bounded(call: Call, topics: list[_Topic], bytes_max: int) -> _Found:
-    """Read once, with room for what is read until it is written to the client."""
-    bridge = call.parts.bridge
-    await call.room.take(bytes_max)
-    found = await bridge.call(_read, bridge.broker, topics, bytes_max)
-    # One message may be larger than the limit.
-    call.room.shrink(found.bytes)
-    return found
+def _check_leases(call: Call, topics: Iterable[FetchTopic], lease: Lease) -> None:
+    """Raise if the caller may not read all of its topics any more."""
+    lease.version = call.parts.gate.version
+    if not call.principal.is_same():
+        for topic in topics:
+            if topic.reader is not None:
+                call.principal.lease("read", topic.name).check()
 
 
-def _has_news(topic: _Topic) -> bool:
-    """Whether reading could give anything, an error among it; neither locks nor disk are used."""
-    if topic.reader is None:
-        return True
-    try:
-        topic.seen = topic.reader.seen_offsets()
-    except HeadraceError:
-        return True
-    if topic.seen is None:
-        return True
-    ends = topic.seen.end
-    if len(topic.wanted) > _TOGETHER_MIN:
-        ends = ends.tolist()
-    return any(each.partition >= len(ends) or each.offset < ends[each.partition] for each in topic.wanted)
+async def _seen(call: Call, topics: Collection[FetchTopic]) -> Fetched:
+    """What is known of topics, without messages."""
+    elements = sum(map(len, topics))
+    if elements > LOOP_ELEMENTS_MAX:
+        await call.hold(elements)
+    return await call.work(elements, seen, topics)
 
 
-def _read(broker: Broker | None, topics: list[_Topic], bytes_max: int) -> _Found:
-    """Read all partitions once, in a thread; without a broker only what is known of them without blocking."""
-    found = _Found([])
-    for topic in topics:
-        answers = _described(topic, can_block=broker is not None)
-        if broker is not None:
-            _fill(broker, topic, answers, bytes_max, found)
-        found.has_error |= any(answer["error_code"] for answer in answers)
-        found.responses.append({"topic": topic.name, "partitions": answers})
-    return found
+async def _bounded(call: Call, topics: Collection[FetchTopic], limits: _Limits) -> Fetched:
+    """Read once, with room for what is read until it is written to the client.
 
-
-def _described(topic: _Topic, can_block: bool) -> list[dict[str, Any]]:
-    """The answer of each partition, without records."""
-    starts: list[int] = []
-    ends: list[int] = []
-    failure = topic.error
-    if topic.reader is not None:
-        try:
-            offsets = (None if can_block else topic.seen) or topic.reader.offsets()
-            starts, ends = offsets.start.tolist(), offsets.end.tolist()
-        except Exception as error:
-            failure = error
-    answers: list[dict[str, Any]] = []
-    for wanted in topic.wanted:
-        partition = wanted.partition
-        code = ErrorCode.none
-        start = end = -1
-        if failure is not None:
-            code = code_of(failure)
-        elif not 0 <= partition < len(ends):
-            code = ErrorCode.unknown_topic_or_partition
-        else:
-            start, end = starts[partition], ends[partition]
-            if not start <= wanted.offset <= end:
-                code = ErrorCode.offset_out_of_range
-        answers.append(
-            {
-                "partition_index": partition,
-                "error_code": code,
-                "high_watermark": end,
-                "last_stable_offset": end,
-                "log_start_offset": start,
-                "aborted_transactions": None,
-                "records": b"",
-            }
-        )
-    return answers
-
-
-def _fill(broker: Broker, topic: _Topic, answers: list[dict[str, Any]], bytes_max: int, found: _Found) -> None:
-    """Read the partitions that have messages, and put them into their answers."""
-    behind: dict[int, int] = {}
-    for place, (wanted, answer) in enumerate(zip(topic.wanted, answers, strict=True)):
-        if not answer["error_code"] and wanted.offset < answer["high_watermark"]:
-            behind[wanted.partition] = place
-    if not behind or (found.bytes and found.bytes >= bytes_max):
-        return
-    batches = _read_together(topic, behind, bytes_max - found.bytes) if len(behind) > _TOGETHER_MIN else {}
-    if not batches:
-        batches = _read_each(broker, topic, behind, answers, bytes_max - found.bytes)
-    if batches:
-        is_created = topic.reader is None or topic.reader.settings.timestamp_type == "created"
-        encode = encode_many if is_created else encode_by_broker_time
-        for partition, records in zip(batches, encode(list(map(_plain, batches.values()))), strict=True):
-            answers[behind[partition]]["records"] = records
-            found.bytes += len(records)
-
-
-def _read_together(topic: _Topic, behind: dict[int, int], bytes_max: int) -> dict[int, pa.RecordBatch]:
-    """Many partitions in one pass, each its share of what the answer may hold."""
-    assert topic.reader is not None
-    wanted = [topic.wanted[place] for place in behind.values()]
-    share = min(each.bytes_max for each in wanted)
-    bytes_max = max(1, min(bytes_max, share * len(wanted)))
-    messages_max = min(FETCH_MESSAGES_MAX, max(1, bytes_max // _RECORD_OVERHEAD_BYTES))
-    offsets = topic.reader.offsets()
-    positions = {each.partition: offsets.readable(each.partition, each.offset) for each in wanted}
-    batches = topic.reader.read_shares(positions, messages_max, bytes_max)
-    if not batches:
-        return {}
-    place = batches[0].schema.get_field_index("partition")
-    first = pa.concat_arrays([batch.column(place).slice(0, 1) for batch in batches])
-    return dict(zip(first.to_numpy().tolist(), batches, strict=True))
-
-
-def _read_each(
-    broker: Broker, topic: _Topic, behind: dict[int, int], answers: list[dict[str, Any]], bytes_max: int
-) -> dict[int, pa.RecordBatch]:
-    """Partitions one after another, in the order of the request; those that cannot be read say why."""
-    assert topic.reader is not None
-    batches: dict[int, pa.RecordBatch] = {}
-    offsets = topic.reader.offsets()
-    left = bytes_max
-    for partition, place in behind.items():
-        wanted = topic.wanted[place]
-        # The first message is given however large it is.
-        if left <= 0 and batches:
-            break
-        limit = max(1, min(wanted.bytes_max, left))
-        messages_max = min(FETCH_MESSAGES_MAX, max(1, limit // _RECORD_OVERHEAD_BYTES))
-        try:
-            # Offsets that were lost are passed over: clients accept that the next one is higher.
-            offset = offsets.readable(partition, wanted.offset)
-            batch = broker.fetch(topic.name, partition, offset, messages_max, limit)
-        except Exception as error:
-            answers[place]["error_code"] = code_of(error)
-            continue
-        if batch.num_rows:
-            batches[partition] = batch
-            left -= content_bytes(batch) + batch.num_rows * _RECORD_OVERHEAD_BYTES
-    return batches
-
-
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The messages with values that native producers compressed as they were before; what cannot be read stays."""
-    codecs = batch.column("codec")
-    if codecs.null_count == len(codecs):
-        return batch
-    decoded = decode_known(batch.column("value"), codecs, column_bytes_max=DECODED_BATCH_BYTES_MAX)
-    batch = batch.slice(0, decoded.rows)
-    return batch.set_column(batch.schema.get_field_index("value"), batch.schema.field("value"), decoded.values)
+    One message may be larger than the limit. If there is no room for it, it is read again once there is: nobody holds
+    what is not counted. One that is larger than all that a caller may have takes all of that.
+    """
+    room, share = call.room, call.room.budget.share_max
+    elements = sum(map(len, topics)) + len(topics)
+    if limits.is_news:
+        elements = min(elements, LOOP_ELEMENTS_MAX)
+    described = elements * ANSWER_ELEMENT_BYTES
+    need = described + limits.bytes_max
+    while True:
+        # If even what is said of the partitions cannot have room, the fetch is refused.
+        await room.take(max(described, min(need, share)))
+        size_max = math.inf if room.bytes >= share else room.bytes
+        bridge = call.parts.bridge
+        found = await bridge.call(read, bridge.broker, topics, limits.bytes_max, size_max)
+        need = found.size
+        if need <= size_max:
+            room.is_large |= found.elements > LOOP_ELEMENTS_MAX
+            room.shrink(need)
+            return found
+        del found
+        room.shrink()

@@ -19,10 +19,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import HeadraceError
+from headrace.core.hashes.columns import Int64s
 from headrace.edge.access import Lease, Principal
 from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.frames import Frames
@@ -40,9 +39,9 @@ KEPT_SECONDS: Final = 5.0
 class Unchanged:
     """Partitions of a topic, as they were when nothing was found in them."""
 
-    def __init__(self, reader: TopicReader, partitions: list[int], seen: OffsetRange) -> None:
+    def __init__(self, reader: TopicReader, partitions: Int64s, seen: OffsetRange) -> None:
         self.reader = reader
-        self._partitions = np.array(partitions, np.int64)
+        self._partitions = partitions
         self._seen_end, self._seen_start = seen.end, seen.start
         self._start, self._end = seen.start[self._partitions], seen.end[self._partitions]
 
