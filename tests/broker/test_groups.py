@@ -389,7 +389,7 @@ def test_the_topics_of_a_group_are_found_by_its_name(broker: Broker, topic: str)
 
 def test_native_members_are_refused_where_a_protocol_has_members_of_its_own(broker: Broker, topic: str) -> None:
     broker.create_topic("returns")
-    outside = broker.outside_members
+    outside = broker.claims.outside
     outside.hold("billing", ["Orders"], "Kafka")
     outside.hold("billing", ["returns"], "Kafka")
     for name in (topic, "returns"):

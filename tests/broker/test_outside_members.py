@@ -30,8 +30,8 @@ def test_a_group_that_a_server_holds_takes_native_members_at_none(shared_site: S
     holder.servers.advertise({"kafka": "kafka://127.0.0.1:1"})
     for topic in ("orders", "bills"):
         holder.create_topic(topic, partitions=2)
-    holder.claim_group("billing", {"orders", "missing"}, "Kafka")
-    holder.outside_members.hold("billing", ["orders"], "Kafka")
+    holder.claims.claim("billing", {"orders", "missing"}, "Kafka")
+    holder.claims.outside.hold("billing", ["orders"], "Kafka")
     with pytest.raises(GroupSizeConflict, match=f"Kafka members, at server {holder.servers.id}"):
         other.join_group("orders", "billing", "m1")
     with pytest.raises(GroupSizeConflict, match="Kafka members in topic"):
@@ -40,7 +40,7 @@ def test_a_group_that_a_server_holds_takes_native_members_at_none(shared_site: S
     other.join_group("orders", "audit", "m1")
     other.join_group("bills", "billing", "m1")
     with pytest.raises(GroupSizeConflict, match="native members in topic 'bills'"):
-        holder.claim_group("billing", {"bills"}, "Kafka")
+        holder.claims.claim("billing", {"bills"}, "Kafka")
 
 
 def test_whoever_is_a_member_already_stays_one(shared_site: Site) -> None:
@@ -49,10 +49,10 @@ def test_whoever_is_a_member_already_stays_one(shared_site: Site) -> None:
     holder.create_topic("orders")
     other.join_group("orders", "billing", "m1")
     with pytest.raises(GroupSizeConflict, match="native members"):
-        holder.claim_group("billing", {"orders"}, "Kafka")
+        holder.claims.claim("billing", {"orders"}, "Kafka")
     other.join_group("orders", "billing", "m1")
     other.leave_group("orders", "billing", "m1")
-    holder.claim_group("billing", {"orders"}, "Kafka")
+    holder.claims.claim("billing", {"orders"}, "Kafka")
     with pytest.raises(GroupSizeConflict):
         other.join_group("orders", "billing", "m1")
 
@@ -63,19 +63,19 @@ def test_a_claim_ends_when_it_is_unused_or_its_server_stops(shared_site: Site, m
         broker.servers.advertise({"kafka": "kafka://127.0.0.1:1"})
     holder.create_topic("orders")
     holder.create_topic("doomed")
-    holder.claim_group("billing", {"orders", "doomed"}, "Kafka")
+    holder.claims.claim("billing", {"orders", "doomed"}, "Kafka")
     holder.delete_topic("doomed")
-    holder.release_claims()
+    holder.claims.release()
     with pytest.raises(GroupSizeConflict):
         other.join_group("orders", "billing", "m1")
     monkeypatch.setattr("headrace.broker.groups.outside_members.CLAIM_SECONDS", 0.0)
-    holder.release_claims()
-    holder.release_claims()
+    holder.claims.release()
+    holder.claims.release()
     other.join_group("orders", "billing", "m1")
     other.leave_group("orders", "billing", "m1")
     # The coordinator may move to another server, which takes the claim over.
-    holder.claim_group("billing", {"orders"}, "Kafka")
-    other.claim_group("billing", {"orders"}, "Kafka")
+    holder.claims.claim("billing", {"orders"}, "Kafka")
+    other.claims.claim("billing", {"orders"}, "Kafka")
     with pytest.raises(GroupSizeConflict, match=other.servers.id):
         holder.join_group("orders", "billing", "m1")
     other.close()
@@ -85,7 +85,7 @@ def test_a_claim_ends_when_it_is_unused_or_its_server_stops(shared_site: Site, m
 def test_a_server_alone_claims_in_memory(disk_site: Site) -> None:
     broker = disk_site.open()
     broker.create_topic("orders")
-    broker.claim_group("billing", {"orders"}, "Kafka")
+    broker.claims.claim("billing", {"orders"}, "Kafka")
     broker.join_group("orders", "billing", "m1")
     with pytest.raises(GroupSizeConflict, match="native members in topic 'orders'"):
-        broker.claim_group("billing", {"orders"}, "Kafka")
+        broker.claims.claim("billing", {"orders"}, "Kafka")

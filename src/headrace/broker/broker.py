@@ -39,7 +39,7 @@ from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
 from headrace.broker.describe import archive_of, describe_group, describe_topic
-from headrace.broker.groups.outside_members import OutsideMembers
+from headrace.broker.groups.claims import GroupClaims
 from headrace.broker.maintenance import Maintenance, Task
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
@@ -80,7 +80,7 @@ from headrace.core.limits import (
     TIME_US_MAX,
 )
 from headrace.core.messages import accept
-from headrace.core.names import check_group_name, check_id, topic_key
+from headrace.core.names import check_group_name, check_id
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import (
@@ -124,7 +124,6 @@ class Broker:
         if clock is None and store.signals is not None:
             self._clock = shared = DatabaseClock(self._clock, store.catalog.database_us)
             comparisons[shared.compare] = CLOCK_COMPARE_SECONDS
-            comparisons[self.release_claims] = self.settings.members_check_seconds
         self.started_us = self._clock.now_us()
         self._topics = Topics(store, self.settings, self._clock, self.counters, topic_defaults, archive)
         self.access = Access(store.catalog, self._clock)
@@ -132,12 +131,13 @@ class Broker:
         self.admissions = Admissions(self._topics, self.settings)
         self._delivery = Dispatcher()
         chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
-        self.outside_members = OutsideMembers()
         self.servers = Servers(store, self._clock)
+        self.claims = GroupClaims(self._topics, store.catalog, self.servers)
         self._checks = StoreChecks(store, self._clock)
         # What `describe_settings` tells: a server has more settings than its broker, and replaces it.
         self.described_settings = list(describe_settings(self.settings, prefix="broker."))
-        self.maintenance = Maintenance(chores.tasks() | {self.servers.beat: SERVER_HEARTBEAT_SECONDS} | comparisons)
+        own = {self.servers.beat: SERVER_HEARTBEAT_SECONDS, self.claims.release: self.settings.members_check_seconds}
+        self.maintenance = Maintenance(chores.tasks() | own | comparisons)
         holder = self.servers.id if self.servers.is_shared else None
         self.archiving = ArchiveTasks(
             self._topics.archives, self._topics, archive or ArchiveSettings(), self._clock, self.counters, holder
@@ -586,36 +586,11 @@ class Broker:
         """
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        self.outside_members.check(found.record.name, name)
+        self.claims.outside.check(found.record.name, name)
         joined = found.groups.join(
             name, member, session_timeout_seconds, max_poll_seconds, topic_index, self.servers.id
         )
         return self._membership(found, joined, member)
-
-    def claim_group(self, group: str, topics: Collection[str], kind: str) -> None:
-        """Refuse a group that has native members in any of these topics; no server lets any in from now on.
-
-        That ends some seconds after `outside_members` holds the group no more, or with this server.
-        """
-        name = check_group_name(group)
-        if not self.servers.is_shared:
-            # Nobody else could let members in, and a group that does not exist has none.
-            topics = set(map(topic_key, self.topics_of_groups([name]).get(name, ()))).intersection(topics)
-        with self.outside_members.claiming:
-            self.outside_members.claimed(topics, name)
-            for topic in sorted(topics):
-                with suppress(TopicNotFound):
-                    self._topics.find(topic).groups.hold_for(name, self.servers.id, kind)
-
-    def release_claims(self) -> None:
-        """Give up the claims of groups that have no members at this server any more."""
-        with self.outside_members.claiming:
-            unused = self.outside_members.unused_claims()
-            if unused:
-                ids = {record.key: record.id for record in self._topics.records()}
-                groups = {(ids[topic], group) for topic, group in unused if topic in ids}
-                self._store.catalog.servers.release_claims(self.servers.id, groups)
-                self.outside_members.given_up(unused)
 
     def heartbeat(
         self,

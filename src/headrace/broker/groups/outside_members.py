@@ -4,7 +4,7 @@ Committed offsets are the same whichever kind of member made them, but partition
 only: with both, each message would be handled twice. So a group has members of one kind at a time. The coordinator
 says here which groups have members of its kind, in which topics, and native members are refused there; the coordinator
 in turn refuses groups with native members. For the other servers of a shared store each such group is claimed in the
-store before it has members (`Broker.claim_group`); what is released here is given up there soon after. Thread-safe.
+store before it has members (`claims`); what is released here is given up there soon after. Thread-safe.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ class OutsideMembers:
         self._held: dict[str, tuple[str, set[str]]] = {}
         # Topics and groups that may be claimed in the store, and since when: whether or not they are held.
         self._claimed: dict[tuple[str, str], float] = {}
-        # Claims are made and given up one at a time.
-        self.claiming = threading.Lock()
 
     def hold(self, group: str, topics: Iterable[str], kind: str) -> None:
         """A group has such members in these topics, too, until they are released."""

@@ -72,7 +72,7 @@ class Coordinator:
 
     def __init__(self, bridge: Bridge, delay_seconds: float) -> None:
         self._members_max = bridge.broker.settings.members_per_group_max
-        self._outside = bridge.broker.outside_members
+        self._outside = bridge.broker.claims.outside
         self._delay_seconds = delay_seconds
         self._turns = Turns(bridge)
         self.memory = GroupMemory()

@@ -155,7 +155,7 @@ async def claim(call: Call, group: str, topics: Collection[str]) -> None:
     """Refuse a group that has native members in any of the topics that it does not read yet, and keep them out."""
     new = call.parts.coordinator.unread(group, topics) - {ALL_TOPICS}
     if new:
-        await call.parts.bridge.call(call.parts.bridge.broker.claim_group, composed(group), new, KIND)
+        await call.parts.bridge.call(call.parts.bridge.broker.claims.claim, composed(group), new, KIND)
 
 
 async def _outcome(call: Call, future: asyncio.Future[Any]) -> Any:

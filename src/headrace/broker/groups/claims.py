@@ -1,0 +1,60 @@
+"""Claims: of the servers of a shared store the one whose protocol runs a group refuses native members at all of them.
+
+    claims.claim("billing", {"orders"}, "Kafka")      before the group has members of this kind in these topics
+    claims.release()                                  now and then: those that `outside` holds no more
+
+A claim counts as long as its server is listed. The coordinator of a group that moves to another server takes the claim
+over. On a store of one server nothing is stored: what is held in memory says it all. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from contextlib import suppress
+
+from headrace.broker.cluster.servers import Servers
+from headrace.broker.groups.outside_members import OutsideMembers
+from headrace.broker.topics.registry import Topics
+from headrace.core.errors import TopicNotFound
+from headrace.core.names import check_group_name, topic_key
+from headrace.storage.catalog import Catalog
+
+
+class GroupClaims:
+    """What this server claims."""
+
+    def __init__(self, topics: Topics, catalog: Catalog, servers: Servers) -> None:
+        self._topics = topics
+        self._catalog = catalog
+        self._servers = servers
+        self.outside = OutsideMembers()
+        # Claims are made and given up one at a time.
+        self._lock = threading.Lock()
+
+    def claim(self, group: str, topics: Collection[str], kind: str) -> None:
+        """Refuse a group that has native members in any of these topics; no server lets any in from now on.
+
+        That ends some seconds after the group is held no more, or with this server. Topics are keys.
+        """
+        name = check_group_name(group)
+        if not self._servers.is_shared:
+            # Nobody else could let members in, and a group that does not exist has none.
+            present = {topic_id for topic_id, _ in self._catalog.named_groups([name])}
+            topics = {record.key for record in self._topics.records() if record.id in present}.intersection(topics)
+        with self._lock:
+            if self._servers.is_shared:
+                self.outside.claimed(topics, name)
+            for topic in sorted(topics, key=topic_key):
+                with suppress(TopicNotFound):
+                    self._topics.find(topic).groups.hold_for(name, self._servers.id, kind)
+
+    def release(self) -> None:
+        """Give up the claims of groups that have no members at this server any more."""
+        with self._lock:
+            unused = self.outside.unused_claims()
+            if unused:
+                ids = {record.key: record.id for record in self._topics.records()}
+                groups = {(ids[topic], group) for topic, group in unused if topic in ids}
+                self._catalog.servers.release_claims(self._servers.id, groups)
+                self.outside.given_up(unused)
