@@ -51,6 +51,11 @@ def test_a_member_comes_to_the_group_of_its_peers() -> None:
     for topics in ({"a1"}, {"a3"}, set[str]()):
         assert found(ANN, topics, OF_BOB, OF_ANN) is OF_ANN
     assert found(ANN, {"a1"}, OF_BOB) is None
+    # Of those that read nothing yet it is not known what they will: only the same grants are as good.
+    idle = Group(set(), [ANN])
+    for topics in (set[str](), {"a1"}):
+        assert found(BOTH, topics, idle) is None
+        assert found(token("ann-2", "a*"), topics, idle) is idle
     # Who may read more comes to them where it reads what they do.
     assert found(BOTH, {"a1", "b2"}, OF_BOB, OF_ANN) is OF_ANN
     assert found(BOTH, {"b2"}, OF_ANN, OF_BOB) is OF_BOB

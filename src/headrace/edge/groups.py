@@ -81,6 +81,8 @@ def group_of(principal: Principal, name: str, topics: Set[str], groups: Sequence
 
 
 def _are_peers(caller: Caller, name: str, topics: Set[str], group: TopicsGroup) -> bool:
-    """Whether a caller and all members may read each other's topics."""
+    """Whether a caller and all members may read each other's topics; if these read none yet, what they may read."""
+    if not group.topics:
+        return all(each.grants == caller.grants for each in group.callers)
     may = may_read_all(caller, name, group.topics)
     return may and not unable([each for each in group.callers if each != caller], name, topics)

@@ -96,7 +96,7 @@ def test_an_id_is_good_for_the_group_that_it_was_given_for() -> None:
 
     def use(coordinator: Coordinator) -> None:
         with pytest.raises(GroupError, match="member_id_required") as caught:
-            coordinator.join(ann, "g", asking(ann), True)
+            coordinator.join(ann, "g", asking(ann, "x"), True)
         coordinator.join(bob, "g", asking(bob, "x"), False)
         (group,) = coordinator.named("g")
         assert len(group.roster.callers) == 2
@@ -106,5 +106,34 @@ def test_an_id_is_good_for_the_group_that_it_was_given_for() -> None:
         with pytest.raises(GroupError, match="unknown_member_id"):
             coordinator.join(ann, "g", asking(ann, "a", member=caught.value.member_id), True)
         assert coordinator.join(ann, "g", asking(ann, "a"), False).done()
+
+    asyncio.run(with_coordinator(use))
+
+
+def test_nobody_comes_between_an_id_and_its_member() -> None:
+    ann, bob = principal("ann", "a"), principal("bob", "b")
+
+    def use(coordinator: Coordinator) -> None:
+        with pytest.raises(GroupError, match="member_id_required") as caught:
+            coordinator.join(ann, "g", asking(ann, "a"), True)
+        for topics in ((), ("b",)):
+            with pytest.raises(GroupError, match="member_id_required"):
+                coordinator.join(bob, "g", asking(bob, *topics), True)
+        assert coordinator.join(ann, "g", asking(ann, "a", member=caught.value.member_id), True).done()
+        assert sorted(len(group.roster.callers) for group in coordinator.named("g")) == [1, 1]
+
+    asyncio.run(with_coordinator(use))
+
+
+def test_an_id_for_more_topics_removes_who_may_not_read_them() -> None:
+    ann, both = principal("ann", "a"), principal("both", "a", "b")
+
+    def use(coordinator: Coordinator) -> None:
+        assert coordinator.join(ann, "g", asking(ann, "a"), False).done()
+        with pytest.raises(GroupError, match="member_id_required") as caught:
+            coordinator.join(both, "g", asking(both, "a", "b"), True)
+        (group,) = coordinator.named("g")
+        assert (list(group.members), set(group.roster.callers)) == ([], {both.caller})
+        assert coordinator.join(both, "g", asking(both, "a", "b", member=caught.value.member_id), True).done()
 
     asyncio.run(with_coordinator(use))

@@ -111,6 +111,11 @@ class Coordinator:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
             member_id, effects = group.join(request, new_id, needs_id, self._now())
+        except GroupError:
+            if new_id in group.pending:
+                # It is only told its id: its place is kept until it comes back.
+                self._give_way(name, entry, new_id, added)
+            raise
         finally:
             self._keep(name, entry)
         _supersede(entry.joins, member_id, future)

@@ -113,7 +113,7 @@ class ClassicGroup:
         static, leader = self._static(request.instance_id), self.leader
         if not member_id and static is None and needs_id and request.instance_id is None:
             self._check_count(new_id)
-            self.roster.put(new_id, Seat(request.caller))
+            self.roster.put(new_id, Seat(request.caller, None, request.topics))
             self.pending[new_id] = self._by(now + request.session_seconds)
             raise GroupError("member_id_required", new_id)
         if member_id and static is not None and static.id != member_id:
