@@ -254,11 +254,12 @@ def _is_name(group: str) -> bool:
 def _committed(call: Call, group: str, wanted: Mapping[TopicRef, Collection[int] | None]) -> list[dict[str, Any]]:
     broker = call.parts.bridge.broker
     answers = [_of_topic(call, broker, group, ref, partitions) for ref, partitions in wanted.items()]
-    if call.version < _BY_ID or not any(partitions is None for partitions in wanted.values()):
-        return answers
-    for answer in answers:
-        answer["topic_id"] = topic_uuid(broker.reader(answer["name"]).topic_id)
-    return answers
+    # Of topics that were not named those with offsets, which may have to be named by id.
+    told = [answer for answer in answers if answer["partitions"] or wanted[answer["name"]] is not None]
+    for answer in told:
+        if wanted[answer["name"]] is None and call.version >= _BY_ID:
+            answer["topic_id"] = topic_uuid(broker.reader(answer["name"]).topic_id)
+    return told
 
 
 def _of_topic(
