@@ -116,4 +116,5 @@ def asked(address: Address, route: Route, body: bytes | None, **query: str) -> t
         return answer.status, size
 
 
-ROUTES: Final = list(routes())
+# Sorted: the application has the methods of a path in no order.
+ROUTES: Final = sorted(routes(), key=lambda route: (route.path, route.method))
