@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.core.limits import PARTITIONS_IN_STORE, TOPICS_IN_STORE
 from headrace.protocols.kafka.apis import acls, cluster, configs, topics
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups import administration, consumers, members
 from headrace.protocols.kafka.apis.groups import offsets as group_offsets
 from headrace.protocols.kafka.apis.records import deletion, fetch, offsets, producers
-from headrace.protocols.kafka.messages.reader import ELEMENTS_MAX
 
 Handler = Callable[[Call, Any], Awaitable[dict[str, Any] | None]]
 
@@ -30,10 +30,12 @@ class Api:
     elements_max: int
 
 
-# Elements of a request: for each partition of the largest stores, for each topic or group that an administrator names,
-# and for those that say little.
-_PARTITIONS: Final = 100_000
-_NAMES: Final = 10_000
+# Elements of a request about a whole store: its partitions with their topics, twice in a fetch session that changes all
+# of them; eight configs of each topic; each topic or group twice. And of those that say little.
+_PARTITIONS: Final = PARTITIONS_IN_STORE + TOPICS_IN_STORE
+_FETCHED: Final = 2 * _PARTITIONS
+_CONFIGS: Final = 9 * TOPICS_IN_STORE
+_NAMES: Final = 2 * TOPICS_IN_STORE
 _FEW: Final = 1_000
 
 
@@ -49,8 +51,8 @@ API_VERSIONS: Final = 18
 SASL_AUTHENTICATE: Final = 36
 
 APIS: Final[dict[int, Api]] = {
-    PRODUCE: Api("Produce", range(3, 14), _by_connection, ELEMENTS_MAX),
-    FETCH: Api("Fetch", range(4, 19), fetch.fetch, ELEMENTS_MAX),
+    PRODUCE: Api("Produce", range(3, 14), _by_connection, _PARTITIONS),
+    FETCH: Api("Fetch", range(4, 19), fetch.fetch, _FETCHED),
     2: Api("ListOffsets", range(1, 12), offsets.list_offsets, _PARTITIONS),
     3: Api("Metadata", range(14), cluster.metadata, _NAMES),
     8: Api("OffsetCommit", range(2, 11), group_offsets.offset_commit, _PARTITIONS),
@@ -64,7 +66,7 @@ APIS: Final[dict[int, Api]] = {
     16: Api("ListGroups", range(6), administration.list_groups, _FEW),
     SASL_HANDSHAKE: Api("SaslHandshake", range(2), _by_connection, _FEW),
     API_VERSIONS: Api("ApiVersions", range(5), _by_connection, _FEW),
-    19: Api("CreateTopics", range(2, 8), topics.create_topics, _NAMES),
+    19: Api("CreateTopics", range(2, 8), topics.create_topics, _CONFIGS),
     20: Api("DeleteTopics", range(1, 7), topics.delete_topics, _NAMES),
     21: Api("DeleteRecords", range(3), deletion.delete_records, _PARTITIONS),
     22: Api("InitProducerId", range(7), producers.init_producer_id, _FEW),
@@ -72,12 +74,12 @@ APIS: Final[dict[int, Api]] = {
     29: Api("DescribeAcls", range(1, 4), acls.describe_acls, _FEW),
     30: Api("CreateAcls", range(1, 4), acls.create_acls, _NAMES),
     31: Api("DeleteAcls", range(1, 4), acls.delete_acls, _NAMES),
-    32: Api("DescribeConfigs", range(1, 5), configs.describe_configs, _NAMES),
-    33: Api("AlterConfigs", range(3), configs.alter_configs, _NAMES),
+    32: Api("DescribeConfigs", range(1, 5), configs.describe_configs, _CONFIGS),
+    33: Api("AlterConfigs", range(3), configs.alter_configs, _CONFIGS),
     SASL_AUTHENTICATE: Api("SaslAuthenticate", range(3), _by_connection, _FEW),
     37: Api("CreatePartitions", range(4), topics.create_partitions, _NAMES),
     42: Api("DeleteGroups", range(3), administration.delete_groups, _NAMES),
-    44: Api("IncrementalAlterConfigs", range(2), configs.incremental_alter_configs, _NAMES),
+    44: Api("IncrementalAlterConfigs", range(2), configs.incremental_alter_configs, _CONFIGS),
     47: Api("OffsetDelete", range(1), group_offsets.offset_delete, _PARTITIONS),
     60: Api("DescribeCluster", range(3), cluster.describe_cluster, _FEW),
     68: Api("ConsumerGroupHeartbeat", range(2), consumers.consumer_group_heartbeat, _PARTITIONS),

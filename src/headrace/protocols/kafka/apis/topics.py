@@ -7,6 +7,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from headrace.broker import Broker
+from headrace.core.checks import check_partitions
 from headrace.core.errors import HeadraceError, InvalidInput, PartitionsCannotShrink, TopicExists, TopicNotFound
 from headrace.core.names import check_topic_name
 from headrace.core.topics.settings import TopicSettings
@@ -46,16 +47,18 @@ def _created(call: Call, topic: Any, is_trial: bool) -> dict[str, Any]:
     if topic.assignments or topic.replication_factor not in _REPLICAS:
         message = "there is one replica: leave the replication factor out or set it to 1"
         return answer | {"error_code": ErrorCode.invalid_replication_factor, "error_message": message}
-    if topic.num_partitions != _DEFAULT and topic.num_partitions < 1:
-        message = f"{topic.num_partitions} partitions: there must be at least one"
-        return answer | {"error_code": ErrorCode.invalid_partitions, "error_message": message}
+    partitions = None if topic.num_partitions == _DEFAULT else topic.num_partitions
+    try:
+        if partitions is not None:
+            check_partitions(partitions)
+    except InvalidInput as error:
+        return answer | {"error_code": ErrorCode.invalid_partitions, "error_message": message_of(error)}
     try:
         call.principal.require("create_topic", topic.name)
         if _exists(broker, topic.name):
             raise TopicExists(topic.name)
         if is_trial:
             return answer
-        partitions = None if topic.num_partitions == _DEFAULT else topic.num_partitions
         made = broker.create_topic(topic.name, partitions, **settings)
         call.principal.record_changes()
     except HeadraceError as error:

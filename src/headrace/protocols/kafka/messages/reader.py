@@ -17,8 +17,8 @@ from headrace.protocols.kafka.messages.schema import NUMBERS, Numbers, SchemaFie
 _TAGS_MAX: Final = 64
 # Strings of flexible versions could be longer than those of others.
 TEXT_BYTES_MAX: Final = 0x7FFF
-# Elements of all arrays of a request: an element may take a byte, and some hundred in memory. APIs that need fewer have
-# a limit of their own (`apis.table`).
+# Elements of all arrays of a message: an element may take a byte, and some hundred in memory. Requests have limits of
+# their own (`apis.table`).
 ELEMENTS_MAX: Final = 500_000
 
 

@@ -26,7 +26,7 @@ from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.core.publish.receipts import Receipts
 from headrace.edge.envelope.byte_budget import ByteBudget
 from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.topic_ids import TopicRef, known_name, ref_of, topic_name, unknown_id
+from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, known_name, ref_of
 from headrace.protocols.kafka.errors import code_of, message_of
 from headrace.protocols.kafka.idempotence import source_of
 from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined
@@ -70,25 +70,22 @@ async def begin_produce(call: Call, requests: Sequence[Any]) -> list[Awaitable[d
 async def _parts_of(call: Call, request: Any) -> list[_Part]:
     """What a request has for each partition."""
     parts: list[_Part] = []
+    lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
     for topic in request.topic_data:
         name, refusal, ref = "", _refusal(request), ref_of(topic)
         try:
-            name = ref if isinstance(ref, str) else await _name_of(call, ref)
+            name = ref if isinstance(ref, str) else await _name_of(call, lookup, ref)
         except HeadraceError as error:
             refusal = error
         parts += [_Part(ref, name, each.index, each.records, refusal) for each in topic.partition_data]
     return parts
 
 
-async def _name_of(call: Call, topic: UUID) -> str:
+async def _name_of(call: Call, lookup: TopicLookup, topic: UUID) -> str:
     """The name of a topic; one that the caller may not see is unknown to it."""
-    broker = call.parts.bridge.broker
-    name = known_name(broker, topic)
-    if name is None:
-        name = await call.parts.bridge.call(topic_name, broker, topic)
-    if not call.principal.caller.may_see(name):
-        raise unknown_id(topic)
-    return name
+    if known_name(call.parts.bridge.broker, topic) is not None:
+        return lookup.name(topic)
+    return await call.parts.bridge.call(lookup.name, topic)
 
 
 def _refusal(request: Any) -> Exception | None:
