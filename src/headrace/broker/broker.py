@@ -544,7 +544,7 @@ class Broker:
         return self.reader(topic).positions_at(time_us, None if partitions is None else check_indexes(partitions))
 
     def offsets_within(self, topic: str, ranges: Mapping[int, tuple[int, int, int]]) -> dict[int, int]:
-        """By partition, up to which offset a range has about so many bytes: by (start, end, bytes).
+        """For (start, end, bytes) of each partition: the offset at which the range reaches about that many bytes.
 
         By the mean size of messages in each segment: nothing is read. Offsets that were deleted take no bytes.
         """

@@ -169,7 +169,7 @@ class OffsetsAt(Operation[dict[int, int]], tag="offsets_at"):
 
 
 class OffsetsWithin(Operation[dict[int, int]], tag="offsets_within"):
-    """Up to which offset a range of each partition has about so many bytes: by (start, end, bytes)."""
+    """For (start, end, bytes) of each partition: the offset at which the range reaches about that many bytes."""
 
     need: ClassVar = _READ
     ranges: dict[int, tuple[int, int, int]]

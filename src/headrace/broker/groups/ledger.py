@@ -4,8 +4,8 @@
 
 Consumers of many groups and topics commit at the same time, each from a thread of its own: the first of them writes for
 all that wait (`combiner`). If the transaction fails, each is written again by its own thread, so that a topic that was
-deleted meanwhile fails no commit of another. Writes of one group come one after another: whoever changes a group holds
-its turn (`turns`). Thread-safe; no lock is held while the catalog is written.
+deleted meanwhile fails no commit of another. The writes of one group follow one another: a thread that changes a group
+holds its turn (`turns`). Thread-safe; no lock is held while the catalog is written.
 """
 
 from __future__ import annotations
