@@ -6,10 +6,16 @@ again.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable
+from typing import Protocol
+
+
+class Settable(Protocol):
+    """What is woken by being set: an event, or what is like one."""
+
+    def set(self) -> None: ...
 
 
 class Draining:
@@ -18,7 +24,7 @@ class Draining:
     def __init__(self) -> None:
         self.has_begun = False
         self._began_at = math.inf
-        self._events: set[asyncio.Event] = set()
+        self._events: set[Settable] = set()
         self._callbacks: list[Callable[[], None]] = []
 
     def begin(self) -> None:
@@ -39,7 +45,7 @@ class Draining:
         """Call a function when the server begins to stop."""
         self._callbacks.append(callback)
 
-    def waking(self, event: asyncio.Event) -> _Waking:
+    def waking(self, event: Settable) -> _Waking:
         """Set an event when the server begins to stop, within a `with` statement."""
         return _Waking(self._events, event)
 
@@ -49,7 +55,7 @@ class _Waking:
 
     __slots__ = ("_event", "_events")
 
-    def __init__(self, events: set[asyncio.Event], event: asyncio.Event) -> None:
+    def __init__(self, events: set[Settable], event: Settable) -> None:
         self._events = events
         self._event = event
 

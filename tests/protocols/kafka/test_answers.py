@@ -398,6 +398,17 @@ def test_a_watch_of_a_session_ends_and_begins_again(
     assert found.partitions[0].records
 
 
+def test_a_server_that_stops_leaves_no_watch_behind() -> None:
+    with Broker.open("memory:") as broker:
+        broker.create_topic("watched")
+        watches = broker._topics.find("watched").topic.watches
+        with serving(broker) as port, RawClient(port) as client:
+            session = fetch(client, "watched", asked(0), session_epoch=0).session_id
+            fetch(client, "watched", [], session_id=session, session_epoch=1)
+            assert len(watches) == 1
+        assert len(watches) == 0
+
+
 def test_no_topic_of_a_session_starves(site: Site, client: RawClient) -> None:
     """One has an idle partition and a long backlog in another, the second a backlog: both are read in turns."""
     backlogs = {"starve-a": 1, "starve-b": 0}

@@ -11,21 +11,16 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.read.wakeups import ALL_PARTITIONS, Wakeups
 from headrace.edge.bridge import Bridge
+from headrace.edge.draining import Settable
 
 T = TypeVar("T")
 # What waiters share: the watches of an open topic, not its id, which it keeps if it is opened again; and a partition.
 Key = tuple[Wakeups, int]
-
-
-class Settable(Protocol):
-    """What is set when there may be messages: an event."""
-
-    def set(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

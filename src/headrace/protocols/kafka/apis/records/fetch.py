@@ -175,9 +175,14 @@ async def _watched(
         for topic in (*gone, *unwatched):
             watch.drop(topic)
     watch.use(session.topics.values())
+    try:
+        await _open(call, [topic for topic in unwatched if is_other or topic.reader is None or topic.error is not None])
+        await watch.add(unwatched)
+    except BaseException:
+        # Topics that are not watched would have no news for ever.
+        watch.close()
+        raise
     session.opened = opened
-    await _open(call, [topic for topic in unwatched if is_other or topic.reader is None or topic.error is not None])
-    await watch.add(unwatched)
     return watch
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Final
 
 from headrace.edge.event_loop.long_poll import Key, LoopWakeups
@@ -100,6 +101,12 @@ class SessionWatch(FetchWatch):
         # When the last request ended. One timer looks at that, instead of one for each request.
         self._used = math.inf
         self._timer = self._loop.call_later(KEPT_SECONDS, self._look)
+        self._stopping = ExitStack()
+        self._stopping.enter_context(wakeups.draining.waking(self))
+
+    def set(self) -> None:
+        """The server stops: the broker may go on without it."""
+        self._loop.call_soon(self.close)
 
     def use(self, topics: Iterable[FetchTopic]) -> None:
         """A request begins; once in a while it looks at all topics."""
@@ -123,4 +130,5 @@ class SessionWatch(FetchWatch):
         """Watch nothing any more; idempotent."""
         self.is_open = False
         self._timer.cancel()
+        self._stopping.close()
         super().close()
