@@ -32,11 +32,13 @@ from tests.hostile.victim import Victim, Waits
 MIB: Final = 1 << 20
 # Of all inputs: what each protocol gets of a hundred.
 SHARES: Final = {"kafka": 50, "http": 40, "flight": 10}
-CONCURRENT: Final = 64
+CONCURRENT: Final = 96
 # How long an answer is waited for; an input may well be half a request.
-ANSWER_SECONDS: Final = 1.0
-# Of a hundred connections: closed for writing at once, cut off, or left as they are for a while.
-ENDED, CUT, LEFT = 70, 5, 5
+ANSWER_SECONDS: Final = 0.25
+# Of a hundred connections: cut off, left as they are for a while, or closed for writing at once. The Kafka port serves
+# what came before such an end; over HTTP a client that ends has left.
+CUT, LEFT = 5, 3
+ENDED: Final = {"kafka": 80, "http": 20}
 MEMORY_BYTES_MAX: Final = 1536 * MIB
 SHOWN: Final = 20
 
@@ -56,7 +58,7 @@ class Outcome:
     log: str = ""
 
 
-def sender_of_bytes(port: int, made: Callable[[Random], bytes]) -> Send:
+def sender_of_bytes(port: int, made: Callable[[Random], bytes], ended: int) -> Send:
     """Sends an input over a connection of its own, and reads what comes."""
 
     async def send(random: Random) -> None:
@@ -66,12 +68,12 @@ def sender_of_bytes(port: int, made: Callable[[Random], bytes]) -> Send:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     writer.write(data)
-                    if way < ENDED:
-                        writer.write_eof()
-                    elif way < ENDED + CUT:
+                    if way < CUT:
                         return
-                    elif way < ENDED + CUT + LEFT:
+                    if way < CUT + LEFT:
                         await asyncio.sleep(ANSWER_SECONDS)
+                    elif way < CUT + LEFT + ended:
+                        writer.write_eof()
                     while await reader.read(MIB):
                         pass
             except TimeoutError:
@@ -101,9 +103,9 @@ def sender_of_calls(address: Address, made: Callable[[Random], FlightCall]) -> S
 def sender(protocol: str, address: Address) -> Send:
     """What sends inputs of a protocol."""
     if protocol == "kafka":
-        return sender_of_bytes(address.kafka, KafkaInputs(address).made)
+        return sender_of_bytes(address.kafka, KafkaInputs(address).made, ENDED[protocol])
     if protocol == "http":
-        return sender_of_bytes(address.http, HttpInputs(address).made)
+        return sender_of_bytes(address.http, HttpInputs(address).made, ENDED[protocol])
     return sender_of_calls(address, FlightInputs(address).made)
 
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from headrace.wire import operations as wire
 from headrace.wire import tickets
@@ -65,9 +65,8 @@ class KafkaInputs:
     """Requests after a login, or without one."""
 
     def __init__(self, address: Address) -> None:
-        # Not of a topic with 10,000 partitions: what such a request costs is measured elsewhere.
-        names: dict[str, Any] = dict.fromkeys(("topic", "name", "resource_name"), NARROW)
-        requests = prepared(address, GROUP, names | {"groups": GROUP, "topic_id": address.topic_ids[NARROW]})
+        # Not of a topic with 10,000 partitions and its group: what such a request costs is measured elsewhere.
+        requests = prepared(address, GROUP, NARROW, GROUP)
         self._login = b"".join(login(address.tokens["attacker"]))
         whole = []
         for shape in every_shape():

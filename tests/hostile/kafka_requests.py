@@ -8,9 +8,8 @@ does not know has the default of the schema, so that a new API needs a line ther
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
@@ -35,8 +34,6 @@ TOPIC_RESOURCE: Final = 2
 SUBSCRIPTION: Final = b"\x00\x01\x00\x00\x00\x01\x00\x0cscratch-wide" + bytes(4)
 # By name, or by the API and the name, or by the array and the name.
 FILLED: Final[dict[str, Any]] = {
-    "topic": WIDE,
-    "name": WIDE,
     "topic_names": DOOMED,
     "DeleteTopics.name": DOOMED,
     "DeleteRecords.name": NARROW,
@@ -45,15 +42,7 @@ FILLED: Final[dict[str, Any]] = {
     "CreateTopics.assignments": [],
     "configs.name": "retention.ms",
     "protocols.name": "range",
-    "subscribed_topic_names": [WIDE],
-    "group_id": GROUP,
-    "groups": GROUP,
-    "group_ids": GROUP,
-    "groups_names": GROUP,
-    "coordinator_keys": GROUP,
-    "key": GROUP,
     "DeleteGroups.groups_names": "scratch-doomed",
-    "resource_name": WIDE,
     "resource_type": TOPIC_RESOURCE,
     "configuration_keys": "retention.ms",
     "value": "600000",
@@ -237,24 +226,26 @@ class KafkaRequests:
         return found if field.struct is None or isinstance(found, list) else None
 
 
+TOPIC_FIELDS: Final = ("topic", "name", "resource_name")
+GROUP_FIELDS: Final = ("group_id", "groups", "group_ids", "groups_names", "coordinator_keys", "key")
 CLASSIC_APIS: Final = ("JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup")
 
 
-def prepared(address: Address, name: str, more: Mapping[str, Any] = MappingProxyType({})) -> KafkaRequests:
-    """Requests that name things of a server: topics, and two groups of such names with a member each."""
+def prepared(address: Address, name: str, topic: str = WIDE, group: str = GROUP) -> KafkaRequests:
+    """Requests that name a topic and a group of a server, and two more groups, of such names, with a member each."""
     with RawClient(address.kafka, token=address.tokens["attacker"]) as client:
         joining = {"session_timeout": 300_000, "rebalance_timeout": 1_000, "protocol_type": "consumer"}
         joining |= {"group_id": name, "protocols": [{"name": "range", "metadata": SUBSCRIPTION}]}
         member_id = client.call(JOIN_GROUP, 5, member_id="", **joining).member_id
         generation = client.call(JOIN_GROUP, 5, member_id=member_id, **joining).generation_id
         member = {"group_id": name, "member_id": member_id, "generation_id": generation}
-        client.call(
-            SYNC_GROUP, 3, **member, assignments=[{"member_id": member_id, "assignment": bytes(ASSIGNED_BYTES)}]
-        )
+        assigned = [{"member_id": member_id, "assignment": bytes(ASSIGNED_BYTES)}]
+        client.call(SYNC_GROUP, 3, **member, assignments=assigned)
         newer = {"group_id": f"{name}-848", "member_id": "", "member_epoch": 0, "rebalance_timeout": 300_000}
-        joined = client.call(CONSUMER_HEARTBEAT, 0, **newer, subscribed_topic_names=[WIDE], topic_partitions=[])
+        joined = client.call(CONSUMER_HEARTBEAT, 0, **newer, subscribed_topic_names=[topic], topic_partitions=[])
         newer |= {"member_id": joined.member_id, "member_epoch": joined.member_epoch}
-    known = {"topic_id": address.topic_ids[WIDE], "DescribeGroups.groups": name} | dict(more)
+    known: dict[str, Any] = dict.fromkeys(TOPIC_FIELDS, topic) | dict.fromkeys(GROUP_FIELDS, group)
+    known |= {"topic_id": address.topic_ids[topic], "subscribed_topic_names": [topic], "DescribeGroups.groups": name}
     known |= {f"{api}.{field}": value for api in CLASSIC_APIS for field, value in member.items()}
     known |= {f"ConsumerGroupHeartbeat.{field}": value for field, value in newer.items()}
     return KafkaRequests(known | {"ConsumerGroupDescribe.group_ids": newer["group_id"]})
