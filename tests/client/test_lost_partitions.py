@@ -334,8 +334,11 @@ def test_what_was_refused_once_is_not_committed_before_it_is_given_again(client:
         program.hold(10)
         session = consumer._session
         assert session is not None
-        end_session(broker)
-        with client.consumer(TOPIC, GROUP, member_id="other"):
+        # Or else it might be back before the other one comes.
+        with session._lock:
+            end_session(broker)
+            other = client.consumer(TOPIC, GROUP, member_id="other")
+        with other:
             assert consumer.commit() == [0]
         eventually(lambda: session.renew().partitions == [0])
         assert consumer.commit() == [0], "it is its own again, and what it read before is void"

@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -280,6 +282,12 @@ def test_a_token_that_signs_in_without_end_ends_only_its_own_sessions(tokens: di
         assert status(readers[-1]) == 200
 
 
+def on_a_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in a thread of its own: the loop of the browser runs in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, work).result()
+
+
 def test_beyond_all_sessions_the_token_with_the_most_loses_one(
     tokens: dict[str, str], site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +307,7 @@ def test_beyond_all_sessions_the_token_with_the_most_loses_one(
         assert [each.is_over for each in publishers] == [True] * 4 + [False] * 2
         await known.close()
 
-    asyncio.run(crowd())
+    on_a_loop(crowd())
 
 
 def test_abandoned_sessions_end_by_themselves(tokens: dict[str, str], site: Site) -> None:
@@ -319,4 +327,4 @@ def test_abandoned_sessions_end_by_themselves(tokens: dict[str, str], site: Site
         assert known.find(left.id) is None and known.find(open_page.id) is open_page
         await known.close()
 
-    asyncio.run(abandon())
+    on_a_loop(abandon())

@@ -2,7 +2,7 @@
 
 A frame is a length in four bytes, then that many bytes. The length is checked before the rest is read. Bytes count
 against the caller's share and the server's budget from when they arrive until their request is answered
-(`edge.received`); without room for them nothing is read. No more is read ahead than `ahead_bytes` beyond what is waited
+(`edge.envelope`); without room for them nothing is read. No more is read ahead than `ahead_bytes` beyond what is waited
 for, so that TCP slows down a client that sends faster than it is served.
 
 Waiting needs no timer of its own: a connection has one deadline, for what it waits for just now, and the server looks

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from headrace.broker import Broker
 from headrace.protocols.kafka.coordinator.requests import ASSIGNMENT_BYTES_MAX, PROTOCOLS_MAX
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.raw import RawClient
@@ -28,9 +27,9 @@ def client(site: Site) -> Iterator[RawClient]:
 
 
 class Counted:
-    """How often methods of a broker are called."""
+    """How often methods of a broker, or of a part of it, are called."""
 
-    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch, *methods: str) -> None:
+    def __init__(self, broker: object, monkeypatch: pytest.MonkeyPatch, *methods: str) -> None:
         self.calls: Counter[str] = Counter()
         for name in methods:
             monkeypatch.setattr(broker, name, self._counting(name, getattr(broker, name)))
@@ -115,12 +114,14 @@ def test_an_expression_is_looked_up_when_topics_have_changed(
     site: Site, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.broker.create_topic("seen-1")
-    counted = Counted(site.broker, monkeypatch, "known_topics", "topics_of_groups", "reader")
+    counted = Counted(site.broker, monkeypatch, "known_topics", "reader")
+    claimed = Counted(site.broker.claims, monkeypatch, "claim")
     named = {"group_id": "seen", "member_id": "m", "rebalance_timeout": 1_000}
     asked = {"subscribed_topic_names": None, "subscribed_topic_regex": "seen-.*"}
     joined = client.call(CONSUMER_HEARTBEAT, 1, **named, member_epoch=0, topic_partitions=[], **asked)
     assert len(joined.assignment.topic_partitions) == 1
-    assert counted.since() == {"known_topics": 1, "topics_of_groups": 1, "reader": 1}
+    assert counted.since() == {"known_topics": 1, "reader": 1}
+    assert claimed.since() == {"claim": 1}
     epoch = joined.member_epoch
     for _ in range(5):
         answer = client.call(CONSUMER_HEARTBEAT, 1, **named, member_epoch=epoch, topic_partitions=None)
@@ -128,11 +129,12 @@ def test_an_expression_is_looked_up_when_topics_have_changed(
     # Said again, as after an answer that was lost.
     again = client.call(CONSUMER_HEARTBEAT, 1, **named, member_epoch=epoch, topic_partitions=None, **asked)
     assert len(again.assignment.topic_partitions) == 1
-    assert counted.since() == {"known_topics": 1}
+    assert (counted.since(), claimed.since()) == ({"known_topics": 1}, {})
     site.broker.create_topic("seen-2")
     answer = client.call(CONSUMER_HEARTBEAT, 1, **named, member_epoch=epoch, topic_partitions=None)
     assert len(answer.assignment.topic_partitions) == 2
-    assert counted.since() == {"known_topics": 1, "topics_of_groups": 1, "reader": 2}
+    assert counted.since() == {"known_topics": 1, "reader": 2}
+    assert claimed.since() == {"claim": 1}
     site.broker.alter_topic("seen-2", 3)
     answer = client.call(CONSUMER_HEARTBEAT, 1, **named, member_epoch=answer.member_epoch, topic_partitions=None)
     assert sum(len(each.partitions) for each in answer.assignment.topic_partitions) == 4
@@ -142,11 +144,11 @@ def test_native_members_are_looked_for_in_new_topics(
     site: Site, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.broker.create_topic("rejoined")
-    counted = Counted(site.broker, monkeypatch, "topics_of_groups", "describe_group")
+    counted = Counted(site.broker.claims, monkeypatch, "claim")
     joined = client.call(JOIN_GROUP, 3, **joining("rejoined", "rejoined"))
     for _ in range(3):
         assert client.call(JOIN_GROUP, 3, **joining("rejoined", "rejoined", joined.member_id)).error_code == NONE
-    assert counted.since() == {"topics_of_groups": 1}
+    assert counted.since() == {"claim": 1}
 
 
 def test_many_members_leave_at_once(site: Site, client: RawClient) -> None:
