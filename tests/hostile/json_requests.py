@@ -57,6 +57,7 @@ FILLED_FOR: Final[dict[str, dict[str, Any]]] = {
     "follow": {"topic": NARROW},
     "trim_topic": {"topic": NARROW},
     "delete_group": {"group": "scratch-doomed"},
+    "offsets_within": {"ranges": {0: (0, 1, 1)}},
     "produce": {"producer_id": 1},
     "client_size": {"producer_id": 1},
 }

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.core.checks import check_index, check_whole
 from headrace.core.errors import InvalidInput
-from headrace.core.limits import LAST_COMMITS_TOPICS_MAX, SEQNO_MAX
+from headrace.core.limits import LAST_COMMITS_TOPICS_MAX, PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_id, check_topic_name
 from headrace.core.publish.state import FINGERPRINT_BITS, CommitKey
 from headrace.core.reports.descriptions import Staged
@@ -50,10 +50,13 @@ def check_offsets(offsets: object, field: str = "offsets") -> dict[int, int]:
 
 
 def check_indexes(partitions: object) -> list[int]:
-    """Partitions of a topic; the topic checks their bounds."""
+    """Partitions of a topic, each once; the topic checks their bounds."""
     if not isinstance(partitions, Iterable) or isinstance(partitions, str | bytes):
         raise InvalidInput("partitions", repr(partitions)[:100], "it must be a list of partitions")
-    return [check_index("partitions", partition) for partition in partitions]
+    found = dict.fromkeys(check_index("partitions", partition) for partition in partitions)
+    if len(found) > PARTITIONS_MAX:
+        raise InvalidInput("partitions", f"{len(found)} partitions", f"a topic has at most {PARTITIONS_MAX}")
+    return list(found)
 
 
 def check_byte_ranges(ranges: object) -> dict[int, tuple[int, int, int]]:

@@ -51,6 +51,10 @@ RETENTION_BYTES_MAX = 1 << 60
 LINK_IDLE_SECONDS = 14 * 24 * 3600
 # Above this number of sources a topic forgets those that are idle longest and have lost their link.
 SOURCES_MAX = 1_000_000
+# What an operation may take as it is sent: a commit of some fifty thousand stages. Decoded it takes several times that.
+OPERATION_BYTES_MAX = 8 << 20
+# Grants of a token, and patterns of its groups and producer ids.
+GRANTS_PER_TOKEN_MAX = 1_000
 # Entries of the audit log that a server keeps in memory, and how many of them one answer has by default.
 AUDIT_KEPT = 2_000
 AUDIT_LISTED = 200

@@ -29,6 +29,7 @@ from typing import Final
 import msgspec
 
 from headrace.core.errors import Forbidden, InvalidInput
+from headrace.core.limits import GRANTS_PER_TOKEN_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
 
 ALL: Final = ("*",)
@@ -196,6 +197,10 @@ def check_grants(
     forward_only: bool = False,
 ) -> tuple[Grant, ...]:
     """Build grants from unchecked values; the limits apply to all of them."""
+    grants, groups, producers = list(grants), list(groups), list(producers)
+    for field, values in (("grants", grants), ("groups", groups), ("producers", producers)):
+        if len(values) > GRANTS_PER_TOKEN_MAX:
+            raise InvalidInput(field, str(len(values)), f"a token has at most {GRANTS_PER_TOKEN_MAX}")
     group_patterns = tuple(check_group_name(pattern) for pattern in groups)
     producer_patterns = tuple(check_id("producer pattern", pattern) for pattern in producers)
     checked = []

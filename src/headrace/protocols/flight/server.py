@@ -20,6 +20,7 @@ from headrace import tracing
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.errors import InvalidInput, TopicNotFound
+from headrace.core.limits import OPERATION_BYTES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.rights import Right
 from headrace.edge.access import Gate, Lease, Principal
@@ -186,6 +187,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Run any other operation."""
         with translated():
             principal = principal_of(context, str(action.type))
+            size = action.body.size
+            if size > OPERATION_BYTES_MAX:
+                rule = f"an operation has at most {OPERATION_BYTES_MAX} bytes"
+                raise InvalidInput(str(action.type)[:100], f"{size} bytes", rule)
             operation = operations.decode_operation(action.type, action.body.to_pybytes())
             if operation is None:
                 raise InvalidInput(

@@ -30,10 +30,9 @@ class Api:
     elements_max: int
 
 
-# Elements of a request about a whole store: its partitions with their topics, twice in a fetch session that changes all
-# of them; eight configs of each topic; each topic or group twice. And of those that say little.
+# Elements of a request about a whole store: its partitions with their topics;
+# eight configs of each topic; each topic or group twice. And of those that say little.
 _PARTITIONS: Final = PARTITIONS_IN_STORE + TOPICS_IN_STORE
-_FETCHED: Final = 2 * _PARTITIONS
 _CONFIGS: Final = 9 * TOPICS_IN_STORE
 _NAMES: Final = 2 * TOPICS_IN_STORE
 _FEW: Final = 1_000
@@ -51,8 +50,8 @@ API_VERSIONS: Final = 18
 SASL_AUTHENTICATE: Final = 36
 
 APIS: Final[dict[int, Api]] = {
-    PRODUCE: Api("Produce", range(3, 14), _by_connection, _PARTITIONS),
-    FETCH: Api("Fetch", range(4, 19), fetch.fetch, _FETCHED),
+    PRODUCE: Api("Produce", range(3, 14), _by_connection, _NAMES),
+    FETCH: Api("Fetch", range(4, 19), fetch.fetch, _PARTITIONS),
     2: Api("ListOffsets", range(1, 12), offsets.list_offsets, _PARTITIONS),
     3: Api("Metadata", range(14), cluster.metadata, _NAMES),
     8: Api("OffsetCommit", range(2, 11), group_offsets.offset_commit, _PARTITIONS),
@@ -80,7 +79,7 @@ APIS: Final[dict[int, Api]] = {
     37: Api("CreatePartitions", range(4), topics.create_partitions, _NAMES),
     42: Api("DeleteGroups", range(3), administration.delete_groups, _NAMES),
     44: Api("IncrementalAlterConfigs", range(2), configs.incremental_alter_configs, _CONFIGS),
-    47: Api("OffsetDelete", range(1), group_offsets.offset_delete, _PARTITIONS),
+    47: Api("OffsetDelete", range(1), group_offsets.offset_delete, _NAMES),
     60: Api("DescribeCluster", range(3), cluster.describe_cluster, _FEW),
     68: Api("ConsumerGroupHeartbeat", range(2), consumers.consumer_group_heartbeat, _PARTITIONS),
     69: Api("ConsumerGroupDescribe", range(2), consumers.consumer_group_describe, _NAMES),
