@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import grpc
 import pyarrow as pa
 
-_PUT = "/arrow.flight.protocol.FlightService/DoPut"
+_SERVICE = "/arrow.flight.protocol.FlightService"
 _COMMAND_KIND = b"\x08\x02"
 
 
@@ -45,16 +45,20 @@ def flight_data(command: bytes, stream: bytes) -> Iterator[bytes]:
 
 
 class Uploads:
-    """Uploads over one connection."""
+    """Uploads over one connection, or calls of another method."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, method: str = "DoPut") -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_send_message_length", -1)])
-        self._put = self._channel.stream_stream(_PUT)
+        self._put = self._channel.stream_stream(f"{_SERVICE}/{method}")
 
     def send(self, command: bytes, stream: bytes, timeout_seconds: float = 60.0) -> str | None:
         """Send a stream whatever is in it; the error that the upload ended with."""
+        return self.send_messages(flight_data(command, stream), timeout_seconds)
+
+    def send_messages(self, messages: Iterable[bytes], timeout_seconds: float = 60.0) -> str | None:
+        """The same for messages."""
         try:
-            for _ in self._put(flight_data(command, stream), timeout=timeout_seconds):
+            for _ in self._put(iter(messages), timeout=timeout_seconds):
                 pass
         except grpc.RpcError as error:
             return f"{error.code().name}: {error.details()}"

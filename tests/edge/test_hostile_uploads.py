@@ -14,8 +14,8 @@ from headrace.protocols.http.formats import ARROW
 from headrace.wire.tickets import Publish, encode
 from tests.cli.processes import PATIENCE_SECONDS, Server
 from tests.cli.test_flight import flight_url
-from tests.edge.raw_flight import upload
-from tests.edge.streams import bomb, false_rows, short_bitmap, stream_of, values
+from tests.edge.raw_flight import Uploads, command_field, flight_data, protobuf_field, upload
+from tests.edge.streams import bomb, dictionaries, false_rows, short_bitmap, stream_of, values
 
 MIB = 1 << 20
 
@@ -97,3 +97,28 @@ def test_memory_of_a_bomb_over_flight_comes_back(tmp_path: Path) -> None:
         assert error is not None and "at most" in error
         assert memory_bytes(server, "VmRSS") - before < 200 * MIB
         assert is_well(server)
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_message_without_its_header_ends_no_server(tmp_path: Path, place: int) -> None:
+    messages = [*flight_data(encode(Publish("orders")), dictionaries())]
+    messages[place] = protobuf_field(3, b"x") + protobuf_field(1000, b"x" * 8)
+    with Server(tmp_path / "store") as server:
+        server.post("topics", {"name": "orders"})
+        uploads = Uploads(flight_port(server))
+        uploads.send_messages(messages)
+        uploads.close()
+        assert is_well(server)
+
+
+@pytest.mark.parametrize("method", ["DoAction", "DoGet", "DoPut"])
+def test_an_operation_that_is_no_text_over_flight_is_refused(server: Server, method: str) -> None:
+    message = {
+        "DoAction": protobuf_field(1, b"offsets") + protobuf_field(2, b'{"topic":"\xff"}'),
+        "DoGet": protobuf_field(1, b'{"type":"\xff"}'),
+        "DoPut": command_field(b'{"type":"\xff"}'),
+    }[method]
+    uploads = Uploads(flight_port(server), method)
+    error = uploads.send_messages([message])
+    uploads.close()
+    assert error is not None and "unexpected" not in error and "malformed" in error

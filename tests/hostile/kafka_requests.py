@@ -182,7 +182,11 @@ class KafkaRequests:
 
         def put(field: SchemaField) -> Any:
             text: Any = self._element(shape.api, field, "".join(at[-2:-1]))
-            text = (text or "").ljust(TEXT_BYTES, "x") if field.kind == "string" else (text or b"").ljust(BYTES_BYTES)
+            text = (
+                (text or "").ljust(TEXT_BYTES, "x")
+                if field.kind == "string"
+                else (text or b"").ljust(BYTES_BYTES, b"\0")
+            )
             return [text] if field.is_array else text
 
         return self.encoded(shape, at, put)

@@ -10,7 +10,7 @@ from tests.hostile.attacks import ATTACKS
 from tests.hostile.cost import KEPT_BYTES_MAX, MIB, Trial
 from tests.hostile.target import Address
 
-SECONDS = 2.5
+SECONDS = 2.0
 # They last for a while, and may fill what the server has for requests and for answers of all callers together.
 BOUNDS = {"memory_bytes": 768 * MIB, "wait_processor_seconds": 0.5, "wait_seconds": 10.0}
 # Who has no room for longer is refused: that is seen while the attack lasts.
