@@ -60,8 +60,6 @@ BOUNDS: Final = {
     "wait_processor_seconds": 0.5,
     "wait_seconds": 10.0,
 }
-
-
 # What may be left of attacks that have ended: allocators keep some of it for the next one.
 KEPT_BYTES_MAX: Final = 128 * MIB
 # An attack, which returns the bytes of the answer.

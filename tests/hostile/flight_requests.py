@@ -12,8 +12,8 @@ from headrace.wire import operations as wire
 from headrace.wire import tickets
 from tests.hostile.target import Address
 
-# A stream that does not end is read for so long.
 SECONDS_MAX: Final = 20.0
+# A stream that does not end is read for so long.
 STREAM_SECONDS: Final = 0.5
 KINDS: Final[dict[str, Any]] = wire.OPERATIONS | {
     str(kind.__struct_config__.tag): kind for kind in (*get_args(tickets.Reading), *get_args(tickets.Upload))

@@ -68,9 +68,8 @@ class Route:
 
     def target(self, **more: str) -> str:
         """Path and query, with names of things that exist."""
-        known = (
-            FILLED | {"topic": self.topic} | FILLED_FOR.get(self.operation, {}) | {"producer": "till-7", "path": "x"}
-        )
+        known = FILLED | {"topic": self.topic, "producer": "till-7", "path": "x"}
+        known |= FILLED_FOR.get(self.operation, {})
         named = [(part, _parameter(part)) for part in self.path.split("/")]
         parts = [part if name is None else quote(str(known[name]), safe="") for part, name in named]
         needed = {name: known[name] for name in self.queries if name in QUERIES_NEEDED}
@@ -97,9 +96,8 @@ def routes() -> Iterator[Route]:
                 body = docs.body if docs is not None else None
                 queries = set(handler.parsed_fn_signature.parameters) - inside - {"request"} - app.dependencies.keys()
                 if route.path in queue_api.PATHS:
-                    body, queries = (
-                        (QueueFields, set()) if method == "POST" else (None, {*QueueFields.__struct_fields__})
-                    )
+                    body = QueueFields if method == "POST" else None
+                    queries = set(QueueFields.__struct_fields__) if body is None else set()
                 yield Route(method, route.path, str(handler.opt["operation"]), body, tuple(sorted(queries)))
 
 

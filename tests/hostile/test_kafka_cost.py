@@ -64,8 +64,7 @@ def test_arrays_of_any_length_cost_little(trial: Trial, key: int) -> None:
         for array in shape.arrays:
             # Versions that are not the newest differ in how they name things: there equal elements say nothing more.
             for is_distinct in (False, True) if shape == shapes(key)[-1] else (True,):
-                found = longest_array(trial, key, shape, array, is_distinct)
-                costly |= found
+                costly |= longest_array(trial, key, shape, array, is_distinct)
     assert costly == {}
 
 
@@ -88,7 +87,6 @@ def longest_array(trial: Trial, key: int, shape: Shape, array: tuple[str, ...], 
 @pytest.mark.parametrize("key", APIS, ids=lambda key: APIS[key].name)
 def test_texts_of_any_length_cost_little(trial: Trial, key: int) -> None:
     costly: dict[str, dict[str, object]] = {}
-
     shape = shapes(key)[-1]
     for text in shape.texts:
         memory = trial.address.memory_bytes()

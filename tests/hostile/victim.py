@@ -1,6 +1,6 @@
 """A client that does what it should, with a token of its own, and notices when it has to wait.
 
-    operations(address)       what it does, over connections of its own, by name
+    OPERATIONS                what it does, each over a connection of its own, by name
     with Victim(address)      them at fixed times, in a process of its own: how long each call waits
 
 A call that was due and not yet made counts with the time since it was due, so a server that stands still for ten
