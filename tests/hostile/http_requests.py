@@ -89,7 +89,7 @@ def routes() -> Iterator[Route]:
             if not isinstance(route, HTTPRoute):
                 continue
             inside = {_parameter(part) for part in route.path.split("/")}
-            for method, (handler, _) in route.route_handler_map.items():
+            for method, (handler, _) in sorted(route.route_handler_map.items(), key=lambda entry: entry[0]):
                 if method == "OPTIONS":
                     continue
                 docs = handler.opt.get("docs")
