@@ -20,7 +20,7 @@ from tests.hostile.json_requests import JsonBody, Long, variants
 from tests.hostile.target import Address
 
 # Far more than any operation needs.
-ACTION_BYTES = 100 << 20
+ACTION_BYTES = 64 << 20
 
 
 def sent(name: str, body: bytes) -> Attack:

@@ -53,6 +53,8 @@ LINK_IDLE_SECONDS = 14 * 24 * 3600
 SOURCES_MAX = 1_000_000
 # What an operation may take as it is sent: a commit of some fifty thousand stages. Decoded it takes several times that.
 OPERATION_BYTES_MAX = 8 << 20
+# What a ticket or the command of an upload may take: ranges of all partitions of a topic take a third of it.
+TICKET_BYTES_MAX = 1 << 20
 # Grants of a token, and patterns of its groups and producer ids.
 GRANTS_PER_TOKEN_MAX = 1_000
 # Entries of the audit log that a server keeps in memory, and how many of them one answer has by default.

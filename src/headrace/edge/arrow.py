@@ -98,6 +98,7 @@ class Stream:
 def batches_of_flight(reader: Any) -> Iterator[pa.RecordBatch]:
     """The batches of a Flight upload, each validated; one that is not valid ends the stream."""
     check_schema(reader.schema)
+    _check_no_dictionaries(reader.schema)
     while True:
         try:
             chunk = reader.read_chunk()
@@ -123,6 +124,15 @@ def check_schema(schema: pa.Schema) -> None:
             raise InvalidInput("column", f"number {place}", "its name and type must be UTF-8") from None
         if not _is_taken(field.type):
             raise InvalidInput(name[:100], f"of type {shown}", _NESTED)
+
+
+def _check_no_dictionaries(schema: pa.Schema) -> None:
+    """Reject dictionaries: a message without a header behind one of them ends the process, inside Arrow's reader."""
+    for field in schema:
+        kinds = (field.type.key_type, field.type.item_type) if pa.types.is_map(field.type) else (field.type,)
+        if any(map(pa.types.is_dictionary, kinds)):
+            rule = "dictionary-encoded columns are not taken over Flight: decode them (dictionary_decode), or use HTTP"
+            raise InvalidInput(field.name[:100], f"of type {str(field.type)[:100]}", rule)
 
 
 def validated(batch: pa.RecordBatch) -> pa.RecordBatch:

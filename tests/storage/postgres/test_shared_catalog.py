@@ -17,7 +17,7 @@ from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group
 from headrace.core.groups.member import Member, Revocation
 from headrace.core.topics.settings import DEFAULT_SETTINGS
-from headrace.storage.catalog import Catalog
+from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.group_row import GroupRow
 from headrace.storage.interface import Fences, TopicLog
 from headrace.storage.postgres.engine import PostgresStore
@@ -55,6 +55,33 @@ class TestGroups:
         assert second.standing(topic.id, "g") == (group, {0: 5, 2: 6})
         first.change_group(topic, "g", "back", lambda row: row.drop_offsets([1, 2]))
         assert second.standing(topic.id, "g") == (group, {0: 5})
+
+    def test_a_group_is_claimed_by_one_live_server_at_a_time(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+        first, second = (store.catalog for store in two)
+        topic, other = create(two[0]), create(two[0], name="other")
+
+        def claim(server: str, group: str = "g", of: TopicRecord = topic) -> None:
+            first.change_group(of, group, "group", lambda row: row.claim(server, "Kafka"))
+
+        def holder(asking: str) -> tuple[str, str] | None:
+            return second.change_group(topic, "g", "group", lambda row: row.holder(asking))
+
+        claim("a")
+        assert holder("b") is None, "a server that is not listed claims nothing"
+        for server in ("a", "b"):
+            first.servers.put(server, "1", {})
+        claim("a")
+        assert (holder("b"), holder("a")) == (("a", "Kafka"), None)
+        claim("b")
+        assert (holder("a"), holder("b")) == (("b", "Kafka"), None)
+        claim("b", "h")
+        claim("b", of=other)
+        first.servers.release_claims("a", {(topic.id, "g")})
+        first.servers.release_claims("b", {(topic.id, "h"), (other.id, "g")})
+        first.servers.release_claims("b", set())
+        assert holder("a") == ("b", "Kafka")
+        first.servers.remove("b")
+        assert holder("a") is None
 
     def test_of_those_who_advance_from_one_place_one_does(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)

@@ -31,7 +31,19 @@ ArrowData: TypeAlias = pa.RecordBatch | pa.Table | ArrowStream | ArrowArray
 
 
 def one_batch(data: ArrowData) -> pa.RecordBatch:
-    """All rows of the data as one batch."""
+    """All rows of the data as one batch, without dictionaries, which are not sent."""
+    batch = _as_batch(data)
+    kinds = batch.schema.types
+    if not any(map(pa.types.is_dictionary, kinds)):
+        return batch
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(kind) else column
+        for column, kind in zip(batch.columns, kinds, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _as_batch(data: ArrowData) -> pa.RecordBatch:
     if isinstance(data, pa.RecordBatch):
         return data
     try:

@@ -32,7 +32,7 @@ def translated() -> Iterator[None]:
         yield
     except HeadraceError as error:
         raise carrying(error) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise carrying(InvalidInput("request", "what was sent", f"it is malformed: {error}")) from None
     except (flight.FlightError, pa.ArrowCancelled):
         raise

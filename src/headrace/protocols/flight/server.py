@@ -20,7 +20,7 @@ from headrace import tracing
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.core.errors import InvalidInput, TopicNotFound
-from headrace.core.limits import OPERATION_BYTES_MAX
+from headrace.core.limits import OPERATION_BYTES_MAX, TICKET_BYTES_MAX
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.rights import Right
 from headrace.edge.access import Gate, Lease, Principal
@@ -69,7 +69,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Publish, or stage, a stream of batches."""
         with translated():
             principal = principal_of(context, "do_put")
-            command = tickets.decode_upload(descriptor.command or b"")
+            given = descriptor.command or b""
+            _check_size("command", len(given), TICKET_BYTES_MAX)
+            command = tickets.decode_upload(given)
             operation = tickets.name_of(command)
             producers = tickets.producers_of(command)
             for producer in producers:
@@ -106,6 +108,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Read one partition: a range, or from an offset on without end."""
         with translated():
             principal = principal_of(context, "do_get")
+            _check_size("ticket", len(ticket.ticket), TICKET_BYTES_MAX)
             read = tickets.decode_read(ticket.ticket)
             operation = tickets.name_of(read)
             principal.require(operation, read.topic)
@@ -187,10 +190,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Run any other operation."""
         with translated():
             principal = principal_of(context, str(action.type))
-            size = action.body.size
-            if size > OPERATION_BYTES_MAX:
-                rule = f"an operation has at most {OPERATION_BYTES_MAX} bytes"
-                raise InvalidInput(str(action.type)[:100], f"{size} bytes", rule)
+            _check_size("operation", action.body.size, OPERATION_BYTES_MAX)
             operation = operations.decode_operation(action.type, action.body.to_pybytes())
             if operation is None:
                 raise InvalidInput(
@@ -215,6 +215,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def streams_open(self) -> int:
         """How many streams there are, of readers and of uploads."""
         return self._limits.flight_streams.total + self._limits.flight_uploads.total
+
+
+def _check_size(what: str, size: int, size_max: int) -> None:
+    """Refuse what would take many times its size once it is decoded."""
+    if size > size_max:
+        raise InvalidInput(what, f"{size} bytes", f"it has at most {size_max} bytes")
 
 
 def _topic_of(descriptor: flight.FlightDescriptor) -> str:
