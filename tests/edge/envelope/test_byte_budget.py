@@ -128,3 +128,15 @@ async def test_parts_of_something_do_not_wait() -> None:
     with pytest.raises(Overloaded):
         some.add(1, "ann")
     assert some.taken == 50
+
+
+@on_a_loop
+async def test_what_was_given_back_is_told_once() -> None:
+    some = budget()
+    some.add(40)
+    some.give_back(10)
+    assert not some.has_given_back(20)
+    some.add(30)
+    some.give_back(50)
+    assert some.has_given_back(20)
+    assert not some.has_given_back(20)

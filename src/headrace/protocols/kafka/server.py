@@ -26,6 +26,7 @@ from headrace.core.limits import STOP_SECONDS
 from headrace.edge.access import Gate, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
+from headrace.edge.envelope import allocator
 from headrace.edge.envelope.envelope import Envelope, envelope
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.edge.limits import Limits
@@ -126,7 +127,8 @@ class KafkaServer:
             Ticks(),
         )
         servers = await self._listen(parts)
-        background = asyncio.create_task(nodes.keep_fresh()), asyncio.create_task(self._watch_connections(bounds))
+        watching = self._watch_connections(bounds, bridge)
+        background = asyncio.create_task(nodes.keep_fresh()), asyncio.create_task(watching)
         is_ready.set_result(None)
         try:
             await self._stopping.wait()
@@ -167,7 +169,7 @@ class KafkaServer:
             for each in self._listeners
         ]
 
-    async def _watch_connections(self, bounds: Envelope) -> None:
+    async def _watch_connections(self, bounds: Envelope, bridge: Bridge) -> None:
         """End connections that take too long: one look at all of them instead of a timer for each wait."""
         loop = asyncio.get_running_loop()
         while True:
@@ -177,3 +179,5 @@ class KafkaServer:
                 frames.check_deadline(now)
             bounds.received.serve()
             bounds.closed.summarise()
+            if bounds.answers.has_given_back(allocator.TRIM_BYTES):
+                await bridge.call(allocator.trim)
