@@ -52,7 +52,7 @@ LINK_IDLE_SECONDS = 14 * 24 * 3600
 # Above this number of sources a topic forgets those that are idle longest and have lost their link.
 SOURCES_MAX = 1_000_000
 # What an operation may take as it is sent: a commit of some fifty thousand stages. Decoded it takes several times that.
-OPERATION_BYTES_MAX = 8 << 20
+OPERATION_BYTES_MAX = 4 << 20
 # What a ticket or the command of an upload may take: ranges of all partitions of a topic take a third of it.
 TICKET_BYTES_MAX = 1 << 20
 # Grants of a token, and patterns of its groups and producer ids.

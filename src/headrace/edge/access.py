@@ -32,6 +32,8 @@ from headrace.edge.limits import Limits
 from headrace.edge.operations import OPERATIONS, check, check_producers
 
 LOOK_SECONDS: Final = 0.5
+# Of one call.
+REFUSALS_RECORDED_MAX: Final = 20
 
 _UNKNOWN: Final = "unknown"
 
@@ -80,6 +82,7 @@ class Principal:
         self._version = version
         self._changes: dict[tuple[str, str | None, str | None], str] = {}
         self._named: dict[str, Any] = {}
+        self._refusals = 0
 
     def require(self, operation: str, topic: str = "*", group: str | None = None, producer: str | None = None) -> None:
         """Raise without the right that the operation needs."""
@@ -161,6 +164,10 @@ class Principal:
         self._named.clear()
 
     def _record_refusal(self, operation: str, error: Forbidden) -> None:
+        """Record a refusal, but not each of very many in one call: one request may name thousands of topics."""
+        self._refusals += 1
+        if self._refusals > REFUSALS_RECORDED_MAX:
+            return
         more = {"right": error.right, "topic": error.topic, "group": error.group, "producer_id": error.producer_id}
         token_id = self.caller.token_id
         audit.record("refused", operation, self.caller.name, self.address, token=token_id, **more)

@@ -11,6 +11,8 @@ from kio.schema.errors import ErrorCode
 
 MECHANISMS: Final = ("PLAIN", "OAUTHBEARER")
 _BEARER: Final = b"auth=Bearer "
+# Far more than a token and what comes with it.
+_LOGIN_BYTES_MAX: Final = 16 << 10
 
 
 class Login:
@@ -31,6 +33,8 @@ class Login:
         """Take the token that the client sends; whether it is good is for the gate to say."""
         if self._mechanism is None:
             return refused("send SaslHandshake first", ErrorCode.illegal_sasl_state)
+        if len(data) > _LOGIN_BYTES_MAX:
+            return refused(f"{len(data)} bytes were sent: at most {_LOGIN_BYTES_MAX} are accepted")
         token = _plain(data) if self._mechanism == "PLAIN" else _bearer(data)
         if token is None:
             return refused(f"what was sent is not {self._mechanism}")
