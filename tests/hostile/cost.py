@@ -56,12 +56,12 @@ class Cost:
 BOUNDS: Final = {
     "answer_bytes": 32 * MIB,
     "memory_bytes": 256 * MIB,
-    "processor_seconds": 5.0,
-    "wait_processor_seconds": 0.5,
+    "processor_seconds": 8.0,
+    "wait_processor_seconds": 1.0,
     "wait_seconds": 10.0,
 }
 # What may be left of attacks that have ended: allocators keep some of it for the next one.
-KEPT_BYTES_MAX: Final = 128 * MIB
+KEPT_BYTES_MAX: Final = 256 * MIB
 # An attack, which returns the bytes of the answer.
 Attack = Callable[[Address], int]
 

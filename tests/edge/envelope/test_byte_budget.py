@@ -137,6 +137,6 @@ async def test_what_was_given_back_is_told_once() -> None:
     some.give_back(10)
     assert not some.has_given_back(20)
     some.add(30)
-    some.give_back(50)
+    some.give_back(55)
     assert some.has_given_back(20)
     assert not some.has_given_back(20)

@@ -90,8 +90,8 @@ class ByteBudget:
         self._admit()
 
     def has_given_back(self, size: int) -> bool:
-        """Whether this much less is taken than at most before; if so, that counts no more."""
-        if self._peak - self.taken < size:
+        """Whether this much was taken at once and nearly all of it was given back; then that counts no more."""
+        if self._peak < size or self.taken > self._peak // 8:
             return False
         self._peak = self.taken
         return True
