@@ -30,6 +30,7 @@ from tests.protocols.kafka.test_access import logged_in
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR = 0, 1, 2, 3, 10
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, OFFSET_FOR_EPOCH = 19, 20, 21, 23
+OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS, INCREMENTAL = 32, 33, 37, 44
 DESCRIBE_TOPIC_PARTITIONS = 75
 OUT_OF_RANGE, UNKNOWN, INVALID, UNKNOWN_ID, INVALID_PARTITIONS = 1, 3, 42, 100, 37
@@ -246,7 +247,12 @@ def test_an_id_of_a_topic_that_one_may_not_see_is_as_an_unknown_one() -> None:
 
             def answers(topic: UUID) -> list[Any]:
                 parts = [{"index": 0, "records": records}]
+                commit = [{"partition_index": 0, "committed_offset": 0}]
+                wanted = [{"group_id": "g", "topics": [{"topic_id": topic, "partition_indexes": [0]}]}]
+                committing = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
                 return [
+                    client.call(OFFSET_COMMIT, 10, **committing, topics=[{"topic_id": topic, "partitions": commit}]),
+                    client.call(OFFSET_FETCH, 10, groups=wanted, require_stable=False),
                     client.call(METADATA, 12, topics=[{"topic_id": topic, "name": None}]).topics,
                     client.call(FETCH, 13, max_wait=0, topics=[{"topic_id": topic, "partitions": asked(0)}]).responses,
                     client.call(PRODUCE, 13, acks=-1, topic_data=[{"topic_id": topic, "partition_data": parts}]),

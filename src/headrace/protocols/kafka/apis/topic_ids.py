@@ -54,11 +54,6 @@ def topic_name(broker: Broker, topic: UUID | None) -> str:
     return broker.topic_name(_number(topic))
 
 
-def name_of(broker: Broker, ref: TopicRef) -> str:
-    """The name of a topic, whoever asks and however a request names it."""
-    return ref if isinstance(ref, str) else topic_name(broker, ref)
-
-
 def seen_name(broker: Broker, caller: Caller, ref: TopicRef) -> str:
     """The name of a topic, however a request names it; an id must be of one that the caller may see."""
     return TopicLookup(broker, caller).name(ref)

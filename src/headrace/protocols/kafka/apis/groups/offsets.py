@@ -27,7 +27,7 @@ from headrace.core.rights import Right
 from headrace.edge.groups import ALL_TOPICS
 from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call
 from headrace.protocols.kafka.apis.groups.members import aside, code_named
-from headrace.protocols.kafka.apis.topic_ids import TopicRef, name_of, ref_of, topic_uuid
+from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of, seen_name, topic_uuid
 from headrace.protocols.kafka.coordinator.requests import GroupError
 from headrace.protocols.kafka.errors import code_of
 
@@ -104,17 +104,17 @@ Names = Mapping[TopicRef, str | ErrorCode]
 
 async def _names(call: Call, refs: Collection[TopicRef]) -> tuple[Names, set[str]]:
     """The names of topics, however a request names them, and their keys."""
-    broker = call.parts.bridge.broker
+    lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
     if len(refs) <= LOOP_ELEMENTS_MAX and all(isinstance(ref, str) for ref in refs):
-        return _look_up(broker, refs)
-    return await call.parts.bridge.call(_look_up, broker, refs)
+        return _look_up(lookup, refs)
+    return await call.parts.bridge.call(_look_up, lookup, refs)
 
 
-def _look_up(broker: Broker, refs: Iterable[TopicRef]) -> tuple[Names, set[str]]:
+def _look_up(lookup: TopicLookup, refs: Iterable[TopicRef]) -> tuple[Names, set[str]]:
     names: dict[TopicRef, str | ErrorCode] = {}
     for ref in refs:
         try:
-            names[ref] = name_of(broker, ref)
+            names[ref] = lookup.name(ref)
         except HeadraceError as error:
             names[ref] = code_of(error)
     return names, {topic_key(name) for name in names.values() if isinstance(name, str)}
@@ -267,7 +267,7 @@ def _of_topic(
 ) -> dict[str, Any]:
     code, committed = ErrorCode.none, dict[int, int]()
     try:
-        topic = name_of(broker, ref)
+        topic = seen_name(broker, call.principal.caller, ref)
         call.principal.require("committed", topic, group)
         committed = broker.committed(topic, group)
     except (GroupNotFound, TopicNotFound):
