@@ -61,7 +61,7 @@ BOUNDS: Final = {
     "wait_seconds": 10.0,
 }
 # What may be left of attacks that have ended: allocators keep some of it for the next one.
-KEPT_BYTES_MAX: Final = 256 * MIB
+KEPT_BYTES_MAX: Final = 128 * MIB
 # An attack, which returns the bytes of the answer.
 Attack = Callable[[Address], int]
 

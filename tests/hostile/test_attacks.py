@@ -14,7 +14,7 @@ from tests.hostile.target import Address
 SECONDS = 2.0
 PATIENCE_SECONDS = 20.0
 # They last for a while, and may fill what the server has for requests and for answers of all callers together.
-BOUNDS = {"memory_bytes": 768 * MIB, "wait_processor_seconds": 1.0, "wait_seconds": 10.0}
+BOUNDS = {"memory_bytes": 768 * MIB, "wait_processor_seconds": 0.5, "wait_seconds": 10.0}
 # Who has no room for longer is refused: that is seen while the attack lasts.
 SETTINGS = ("kafka.room_seconds_max=1", "rest.room_seconds_max=1", "kafka.rebalance_delay_seconds=0.05")
 

@@ -209,7 +209,7 @@ class Client:
         return self._calls(wire.OffsetsAt(topic, microseconds(time), chosen))
 
     def offsets_within(self, topic: str, ranges: Mapping[int, tuple[int, int, int]]) -> dict[int, int]:
-        """By partition, up to which offset a range has about so many bytes: by (start, end, bytes).
+        """For (start, end, bytes) of each partition: the offset at which the range reaches about that many bytes.
 
         By the mean size of messages in each segment of the log: nothing is read.
         """

@@ -1,4 +1,4 @@
-"""How far so many bytes reach in partitions of a topic: asked of its segments, without reading a message."""
+"""At which offset a range of a partition reaches a number of bytes, from the sizes of segments; no message is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.storage.interface import OffsetRange, TopicLog
 
 
 def stops_within(topic: Topic, wanted: Mapping[int, tuple[int, int, int]]) -> dict[int, int]:
-    """By partition the offset up to which a range has about so many bytes: ranges are start, end and bytes."""
+    """For (start, end, bytes) of each partition: the offset at which the range reaches about that many bytes."""
     with topic.using() as log:
         offsets, pieces = log.offsets(), log.pieces()
         archived = _archived(log, offsets, pieces)

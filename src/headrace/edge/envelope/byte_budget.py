@@ -5,7 +5,7 @@
     budget.give_back(size, principal.name)
 
 One owner holds at most its share, so what one caller holds never leaves another without room; what is taken without an
-owner has no share. Waiters are served in order, so small sizes cannot starve large ones, but whoever is at its share
+owner has no share. Waiters are served in order, so small sizes cannot starve large ones, but an owner at its share
 waits alone. A size above the share is possible for an owner that holds nothing. Runs on the event loop.
 """
 
