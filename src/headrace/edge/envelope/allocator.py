@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 # What a budget must have given back before it is worth it.
-TRIM_BYTES: Final = 128 << 20
+TRIM_BYTES: Final = 32 << 20
 
 
 def trim() -> None:

@@ -57,11 +57,11 @@ class Envelope:
 
 
 def envelope(protocol: str, settings: EnvelopeSettings, limits: Limits, logger: logging.Logger) -> Envelope:
-    """The envelope of a protocol, by the section of its settings; each caller gets at most a half of a budget."""
+    """The envelope of a protocol, by the section of its settings; each caller gets a part of a budget."""
     requests, answers = f"{protocol}.requests_bytes_max", f"{protocol}.answers_bytes_max"
     decompressed_max = max(settings.requests_bytes_max, settings.records_bytes_max)
     decompressed_share = max(decompressed_max // 2, settings.records_bytes_max)
-    answers_share = max(settings.answers_bytes_max // 2, settings.fetch_bytes_max)
+    answers_share = max(settings.answers_bytes_max // 4, settings.fetch_bytes_max)
     addresses = Slots("bytes before sign-in", requests, _ADDRESS_BYTES_MAX, lambda _address, _setting: None)
     return Envelope(
         Connections(settings.connections_max, f"{protocol}.connections_max"),

@@ -28,7 +28,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         not written yet have requests_bytes_max beside the requests; above it a request waits.
     fetch_bytes_max: what one fetch returns at most, whatever the client asks for; at least one message.
     answers_bytes_max: total size of answers that clients have not received, such as what fetches have read; above it a
-        request waits, at most room_seconds_max. At least fetch_bytes_max. One caller has at most a half of it.
+        request waits, at most room_seconds_max. At least fetch_bytes_max. One caller has at most a quarter of it.
     request_seconds_max: a request that takes longer to arrive closes its connection.
     send_seconds_max: a client that does not receive the next answer in this time is disconnected.
     idle_seconds_max: a connection without a request for this time is closed.
