@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from headrace.core.errors import Forbidden, InvalidInput
+from headrace.core.limits import GRANTS_PER_TOKEN_MAX
 from headrace.core.rights import ANYONE, Caller, Grant, ProducerOwners, Right, check_grants, has_full_access
 
 
@@ -199,6 +200,22 @@ def test_patterns_that_no_name_could_have_are_refused() -> None:
     for limits, field in wrong:
         with pytest.raises(InvalidInput) as caught:
             check_grants([("orders", ["read"])], **limits)
+        assert caught.value.field == field
+
+
+def test_a_token_has_a_bounded_number_of_grants_groups_and_producers() -> None:
+    read = ("orders", ["read"])
+    at_limit = [f"g{i}" for i in range(GRANTS_PER_TOKEN_MAX)]
+    assert check_grants([read], at_limit, at_limit)[0].producers[-1] == at_limit[-1]
+    beyond = [*at_limit, "one-more"]
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"grants": [read] * len(beyond)}, "grants"),
+        ({"grants": [read], "groups": beyond}, "groups"),
+        ({"grants": [read], "producers": beyond}, "producers"),
+    ]
+    for values, field in wrong:
+        with pytest.raises(InvalidInput, match=f"at most {GRANTS_PER_TOKEN_MAX}") as caught:
+            check_grants(**values)
         assert caught.value.field == field
 
 
