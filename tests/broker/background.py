@@ -7,7 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+
 from headrace.broker import Broker
+from headrace.broker.checks import check_batch
+from headrace.broker.publish.submission import Submission
+from headrace.core.publish.receipts import Receipts
 from headrace.storage.interface import Decide
 from headrace.storage.open import open_store
 from tests.broker.sites import Site
@@ -78,8 +83,39 @@ def until_waiting(broker: Broker, topic: str, readers: int = 1) -> None:
 
 def until_queued(broker: Broker, topic: str, messages: int) -> None:
     """Wait until so many messages wait to be written, behind a commit that is held back: what comes is not in it."""
-    queue = broker.topics.find(topic).topic.queue
-    eventually(lambda: queue.depth == messages and bool(queue._taken))
+    intake = broker.topics.find(topic).topic.intake
+    eventually(lambda: intake.depth == messages and bool(intake._taken))
+
+
+class Collected:
+    """A sink that keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.done: list[Submission] = []
+
+    def complete(self, done: Sequence[Submission]) -> None:
+        self.done += done
+
+    def has(self, count: int) -> None:
+        """Wait until that many were told."""
+        eventually(lambda: len(self.done) >= count)
+
+
+def publish_together(broker: Broker, topic: str, batches: Sequence[pa.RecordBatch]) -> list[Receipts | Exception]:
+    """The outcomes of batches that stand in the queue together, so that one commit takes as many as fit."""
+    intake, sink = broker.topics.find(topic).topic.intake, Collected()
+    submissions = [Submission([check_batch(batch)], sink=sink) for batch in batches]
+    with intake._lock:
+        assert intake._leading is None, "nobody else publishes"
+        leader = intake._leading = Submission()
+    try:
+        for submission in submissions:
+            intake.submit(submission)
+    finally:
+        with intake._lock:
+            intake._pass_lead(leader)
+    sink.has(len(submissions))
+    return [submission.outcome for submission in submissions]
 
 
 class GatedStore:

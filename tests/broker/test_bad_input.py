@@ -62,7 +62,6 @@ BATCHES: list[tuple[str, Call]] = [
     ("batch", lambda broker: broker.publish("orders", [b"value"])),
     ("batch", lambda broker: broker.publish("orders", pa.table({"value": [b"a"]}))),
     ("batch", lambda broker: broker.publish("orders", None)),
-    ("batch", lambda broker: broker.publish_many("orders", [batch(b"good"), b"bad"])),
     ("batch", lambda broker: broker.stage("orders", b"value")),
     ("column", publishing(value=[b"a"], colour=["red"])),
     ("column", publishing(key=[b"a"])),
@@ -97,7 +96,6 @@ PUBLISHING: list[tuple[str, Call]] = [
     ("commit number", lambda broker: broker.publish("orders", batch(b"a"), CommitKey("w", True))),
     ("timeout_seconds", lambda broker: broker.publish("orders", batch(b"a"), timeout_seconds=-1)),
     ("timeout_seconds", lambda broker: broker.publish("orders", batch(b"a"), timeout_seconds=math.nan)),
-    ("timeout_seconds", lambda broker: broker.publish_many("orders", [batch(b"a")], "1")),  # type: ignore[arg-type]
     ("producer_id", lambda broker: broker.last_seqno("orders", 7)),  # type: ignore[arg-type]
     ("message_group_id", lambda broker: broker.last_seqno("orders", "p", None)),  # type: ignore[arg-type]
     ("writer", lambda broker: broker.last_commit("orders", "")),
@@ -234,7 +232,6 @@ def test_a_bad_name_of_a_topic_is_refused_everywhere(broker: Broker, field: str,
         lambda broker: broker.delete_topic(name),
         lambda broker: broker.offsets(name),
         lambda broker: broker.publish(name, batch(b"a")),
-        lambda broker: broker.publish_many(name, [batch(b"a")]),
         lambda broker: broker.fetch(name, 0, 0),
         lambda broker: broker.offset_at(name, 0, 0),
         lambda broker: broker.last_seqno(name, "p"),

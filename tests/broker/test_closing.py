@@ -33,7 +33,6 @@ def test_a_closed_broker_says_so_whatever_is_asked(site: Site) -> None:
         partial(broker.describe_topic, "orders"),
         partial(broker.offsets, "orders"),
         partial(broker.publish, "orders", batch(b"a")),
-        partial(broker.publish_many, "orders", [batch(b"a")]),
         partial(broker.last_seqno, "orders", "p"),
         partial(broker.last_commit, "orders", "w"),
         partial(broker.stage, "orders", batch(b"a")),
@@ -87,8 +86,8 @@ def test_closing_finishes_what_was_accepted_and_refuses_the_rest(durable_site: S
     accepted = [Background(partial(broker.publish, "orders", batch(b"in", b"in"))) for _ in range(2)]
     until_queued(broker, "orders", 4)
     waiting = Background(lambda: broker.publish("orders", batch(b"out")))
-    queue = broker.topics.find("orders").topic.queue
-    eventually(lambda: len(queue._line) == 1)
+    intake = broker.topics.find("orders").topic.intake
+    eventually(lambda: intake.in_line == 1)
     closing = Background(broker.close)
     with pytest.raises(Closed):
         waiting.result()

@@ -1,4 +1,4 @@
-"""Building a commit of several requests, as a log does that may have to ask twice."""
+"""Building a commit of several submissions, as a log does that may have to ask twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from headrace.broker.publish.commit_builder import CommitBuilder
-from headrace.broker.publish.commit_queue import BatchParts, Fence, Request
+from headrace.broker.publish.parts import PassedNumbers
+from headrace.broker.publish.submission import Fence, Lane, Submission
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import CommitConflict, InvalidMessage, MessageTooLarge, ProducerFenced, SeqnoJump
 from headrace.core.limits import SEQNO_JUMP_MAX
@@ -20,8 +21,8 @@ from tests.broker.messages import batch, numbered
 TOPIC = TopicRecord(1, "orders", "orders", 1, DEFAULT_SETTINGS, 0)
 
 
-def builder_of(*requests: Request) -> CommitBuilder:
-    return CommitBuilder(requests, TOPIC, BrokerSettings(), SettableClock())
+def builder_of(*submissions: Submission) -> CommitBuilder:
+    return CommitBuilder(submissions, TOPIC, BrokerSettings(), SettableClock(), PassedNumbers())
 
 
 def built(builder: CommitBuilder, state: TopicState, fences: LocalFences) -> list[bytes]:
@@ -34,20 +35,20 @@ def built(builder: CommitBuilder, state: TopicState, fences: LocalFences) -> lis
 def test_what_was_refused_stays_refused_when_a_log_asks_again(alike: bool) -> None:
     """A connection may break after the first answer; then the others must not get the rows of the refused ones."""
     state, fences = TopicState(np.zeros(1, np.int64)), LocalFences()
-    for commit in builder_of(Request([numbered(b"first", producer="jumping")])).build(state, fences):
+    for commit in builder_of(Submission([numbered(b"first", producer="jumping")])).build(state, fences):
         state.apply(commit)
     fences.put(("fenced", ""), 7)
-    requests = [
-        Request([numbered(b"jump", producer="jumping", first=SEQNO_JUMP_MAX + 9)]),
-        Request([numbered(b"a", b"b", producer="a")]),
-        Request([numbered(b"late", producer="fenced")], fence=Fence(("fenced", ""), 6)),
-        Request([numbered(b"c", producer="c") if alike else batch(b"c")]),
+    submissions = [
+        Submission([numbered(b"jump", producer="jumping", first=SEQNO_JUMP_MAX + 9)]),
+        Submission([numbered(b"a", b"b", producer="a")]),
+        Submission([numbered(b"late", producer="fenced")], fence=Fence(("fenced", ""), 6)),
+        Submission([numbered(b"c", producer="c") if alike else batch(b"c")]),
     ]
-    builder = builder_of(*requests)
+    builder = builder_of(*submissions)
     assert built(builder, state, fences) == built(builder, state, fences) == [b"a", b"b", b"c"]
     summary = builder.answer()
-    assert [type(request.error) for request in requests] == [SeqnoJump, type(None), ProducerFenced, type(None)]
-    assert [None if each.receipts is None else each.receipts.offset.tolist() for each in requests] == [
+    assert [type(submission.error) for submission in submissions] == [SeqnoJump, type(None), ProducerFenced, type(None)]
+    assert [None if each.receipts is None else each.receipts.offset.tolist() for each in submissions] == [
         None,
         [1, 2],
         None,
@@ -56,49 +57,67 @@ def test_what_was_refused_stays_refused_when_a_log_asks_again(alike: bool) -> No
     assert summary.messages == summary.counts["messages_written"] == 3
 
 
-def test_the_only_good_request_of_several_gets_its_own_rows() -> None:
-    requests = [Request([batch(b"bad", partition=[5])]), Request([batch(b"good", partition=[0])])]
-    builder = builder_of(*requests)
+def test_the_only_good_submission_of_several_gets_its_own_rows() -> None:
+    submissions = [Submission([batch(b"bad", partition=[5])]), Submission([batch(b"good", partition=[0])])]
+    builder = builder_of(*submissions)
     assert built(builder, TopicState(np.zeros(1, np.int64)), LocalFences()) == [b"good"]
     builder.answer()
-    assert isinstance(requests[0].error, InvalidMessage)
-    assert requests[1].receipts is not None
+    assert isinstance(submissions[0].error, InvalidMessage)
+    assert submissions[1].receipts is not None
 
 
 def test_of_two_with_one_key_and_other_fingerprints_the_second_is_refused() -> None:
     keys = [CommitKey("sink", 1, 7), CommitKey("sink", 1, 8), CommitKey("sink", 1, 7), CommitKey("sink", 0, 7)]
-    requests = [Request([batch(b"%d" % place)], key) for place, key in enumerate(keys)]
-    builder = builder_of(*requests)
+    submissions = [Submission([batch(b"%d" % place)], key) for place, key in enumerate(keys)]
+    builder = builder_of(*submissions)
     assert built(builder, TopicState(np.zeros(1, np.int64)), LocalFences()) == [b"0"]
     builder.answer()
-    assert [type(request.error) for request in requests] == [type(None), CommitConflict, type(None), CommitConflict]
-
-
-@pytest.mark.parametrize("alike", [True, False])
-def test_parts_that_break_a_rule_are_refused_and_the_others_keep_their_place(alike: bool) -> None:
-    state, fences = TopicState(np.zeros(1, np.int64)), LocalFences()
-    large = b"x" * (DEFAULT_SETTINGS.message_bytes_max + 1)
-    requests = [
-        Request([batch(b"a", large, b"b", b"c", b"d", partition=0)], parts=BatchParts([1, 2, 1, 1])),
-        Request([batch(b"e", partition=0) if alike else batch(b"e")]),
-        Request([batch(large, large, partition=0)], parts=BatchParts([1, 1])),
-        Request([batch(b"f", b"g", partition=0)], parts=BatchParts([1, 1])),
+    assert [type(submission.error) for submission in submissions] == [
+        type(None),
+        CommitConflict,
+        type(None),
+        CommitConflict,
     ]
-    builder = builder_of(*requests)
-    assert built(builder, state, fences) == [b"a", b"c", b"d", b"e", b"f", b"g"]
+
+
+def test_nothing_is_written_behind_a_failure_in_the_same_lane() -> None:
+    """A lane with commit keys: the second conflicts, so the third must be sent again after it."""
+    keys = [CommitKey("sink", 1, 7), CommitKey("sink", 1, 8), CommitKey("sink", 2, 7)]
+    lane = Lane()
+    submissions = [Submission([batch(b"%d" % place)], key, lane=lane) for place, key in enumerate(keys)]
+    other = Submission([batch(b"other")])
+    for number, submission in enumerate(submissions, 1):
+        submission.number = number
+    builder = builder_of(*submissions, other)
+    state = TopicState(np.zeros(1, np.int64))
+    assert built(builder, state, LocalFences()) == built(builder, state, LocalFences()) == [b"other", b"0"]
     builder.answer()
-    assert [
-        each.parts and {place: type(error) for place, error in each.parts.refused.items()} for each in requests
-    ] == [
-        {1: MessageTooLarge},
-        None,
-        {0: MessageTooLarge, 1: MessageTooLarge},
-        {},
-    ]
-    assert [None if each.receipts is None else each.receipts.offset.tolist() for each in requests] == [
-        [0, 1, 2],
-        [3],
-        None,
-        [4, 5],
-    ]
-    assert isinstance(requests[2].error, MessageTooLarge)
+    kinds = [type(submission.error) for submission in submissions]
+    assert kinds == [type(None), CommitConflict, CommitConflict]
+    assert isinstance(lane.broken, CommitConflict)
+    assert (submissions[0].receipts is not None, other.error) == (True, None)
+
+
+def test_a_bad_message_does_not_end_its_lane() -> None:
+    lane = Lane()
+    submissions = [Submission([batch(b"bad", partition=[5])], lane=lane), Submission([batch(b"good")], lane=lane)]
+    for number, submission in enumerate(submissions, 1):
+        submission.number = number
+    builder = builder_of(*submissions)
+    assert built(builder, TopicState(np.zeros(1, np.int64)), LocalFences()) == [b"good"]
+    assert (type(submissions[0].error), lane.broken) == (InvalidMessage, None)
+
+
+@pytest.mark.parametrize("value", [b"good", b"x" * (DEFAULT_SETTINGS.message_bytes_max + 1)])
+def test_single_values_are_checked_together_and_one_by_one_if_need_be(value: bytes) -> None:
+    state = TopicState(np.zeros(1, np.int64))
+    values = [b"a", b"b", value, b"c"]
+    submissions = [Submission(value=each) for each in values]
+    mixed = [*submissions[:2], Submission([numbered(b"n")]), *submissions[2:]]
+    builder = builder_of(*mixed)
+    written = built(builder, state, LocalFences())
+    builder.answer()
+    is_good = value == b"good"
+    assert written == [b"a", b"b", b"n", *([value] if is_good else []), b"c"]
+    assert [each.receipts is not None for each in mixed] == [True, True, True, is_good, True]
+    assert isinstance(submissions[2].error, type(None) if is_good else MessageTooLarge)

@@ -13,7 +13,7 @@ from headrace.core.errors import MessageTooLarge, SeqnoJump
 from headrace.core.limits import SEQNO_JUMP_MAX, SEQNO_MAX
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
-from tests.broker.background import Background, open_gated, together, until_queued
+from tests.broker.background import Background, open_gated, publish_together, together, until_queued
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch, content, everything, numbered, places, statuses
 from tests.broker.sites import Site
@@ -44,7 +44,8 @@ def test_a_seqno_that_jumps_is_refused_and_harms_nobody(broker: Broker) -> None:
     broker.create_topic("orders")
     for seqno in (1, 2):
         broker.publish("orders", batch(b"a", producer_id="p", seqno=seqno))
-    outcomes = broker.publish_many(
+    outcomes = publish_together(
+        broker,
         "orders",
         [
             batch(b"b", producer_id="p", seqno=3),
@@ -69,7 +70,7 @@ def test_a_seqno_that_jumps_beside_one_that_is_bad_is_refused(broker: Broker) ->
     broker.create_topic("orders")
     broker.publish("orders", batch(b"a", producer_id="p", seqno=1))
     bad, jumping = batch(b"x", partition=99), batch(b"poison", producer_id="p", seqno=SEQNO_MAX)
-    outcomes = broker.publish_many("orders", [bad, jumping, batch(b"b", producer_id="p", seqno=2)])
+    outcomes = publish_together(broker, "orders", [bad, jumping, batch(b"b", producer_id="p", seqno=2)])
     assert isinstance(outcomes[1], SeqnoJump) and isinstance(outcomes[2], Receipts)
     assert broker.last_seqno("orders", "p") == 2
 

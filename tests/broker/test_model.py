@@ -28,6 +28,7 @@ from headrace.core.messages import PUBLISH_SCHEMA, message_sizes
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import GroupDescription, Staged, TopicDescription
+from tests.broker.background import publish_together
 from tests.broker.clock import SettableClock
 from tests.broker.sites import DISK, DURABLE_ENGINES, MEMORY, POSTGRES, Engine, Site
 
@@ -171,9 +172,9 @@ class Life:
         topic, batch, key = self._topic(), self.batch(), self._key()
         return lambda broker: broker.publish(topic, batch, key)
 
-    def publish_many(self) -> Step:
+    def publish_together(self) -> Step:
         topic, batches = self._topic(), [self.batch() for _ in range(self.random.randint(1, 3))]
-        return lambda broker: broker.publish_many(topic, batches)
+        return lambda broker: publish_together(broker, topic, batches)
 
     def _key(self) -> CommitKey | None:
         return CommitKey(self._one_of(WRITERS), self.random.randint(0, 20)) if self._maybe(0.15) else None
@@ -301,7 +302,7 @@ class Life:
             return "create", self.create()
         weights = {
             "publish": 30,
-            "publish_many": 5,
+            "publish_together": 5,
             "fetch": 14,
             "create": 5,
             "alter": 4,

@@ -14,7 +14,7 @@ from headrace.core.errors import CodecNotAllowed, InvalidMessage, MessageTooLarg
 from headrace.core.hashes.columns import FNV_OFFSET, FNV_PRIME
 from headrace.core.messages import READ_SCHEMA
 from headrace.core.publish.receipts import RECEIPT_SCHEMA
-from tests.broker.background import together
+from tests.broker.background import publish_together, together
 from tests.broker.clock import START_US, SettableClock
 from tests.broker.messages import batch, content, everything, places, statuses, values_of
 from tests.broker.sites import Site
@@ -314,10 +314,9 @@ def test_receipts_name_the_place_where_the_message_is(broker: Broker) -> None:
             assert values_of(broker.fetch("orders", partition, offset, max_messages=1)) == [value]
 
 
-def test_many_publishers_in_one_call_are_answered_one_by_one(broker: Broker) -> None:
+def test_many_publishers_in_one_commit_are_answered_one_by_one(broker: Broker) -> None:
     broker.create_topic("orders", message_bytes_max=3)
-    outcomes = broker.publish_many("orders", [batch(b"a", b"b"), batch(b"long"), batch(), batch(b"c")])
+    outcomes = publish_together(broker, "orders", [batch(b"a", b"b"), batch(b"long"), batch(), batch(b"c")])
     kinds = [type(outcome).__name__ for outcome in outcomes]
     assert kinds == ["Receipts", "MessageTooLarge", "Receipts", "Receipts"]
     assert content(broker, "orders") == {0: [b"a", b"b", b"c"]}
-    assert broker.publish_many("orders", []) == []

@@ -242,7 +242,7 @@ def test_a_topic_deleted_after_the_commit_does_not_undo_its_receipts(site: Site)
     store.gate.clear()
     publishing = Background(lambda: broker.publish_staged("orders", [staged]))
     until_queued(broker, "orders", 1)
-    queue = broker.topics.find("orders").topic.queue
+    queue = broker.topics.find("orders").topic.intake
     deleting = Background(lambda: broker.delete_topic("orders"))
     eventually(lambda: queue._closed is not None)
     store.gate.set()

@@ -227,7 +227,7 @@ def stress(site: Site, seconds: float, seed: int) -> None:
     assert len(roles) == 16
     together(roles)
     assert set(test.rounds) >= {"producer-0", "member-0", "wrecker-0", "keeper-0", "alterer-0"}
-    assert broker.topics.find("main").topic.queue.depth == 0
+    assert broker.topics.find("main").topic.intake.depth == 0
     assert len(broker.topics.find("main").topic.watches) == 0
     test.check(broker)
     if site.engine.is_durable:

@@ -44,9 +44,8 @@ from headrace.broker.maintenance import Maintenance, Task
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
 from headrace.broker.publish import stages as stages_of
-from headrace.broker.publish.admissions import Admissions
-from headrace.broker.publish.commit_queue import Fence, Request
 from headrace.broker.publish.producers import open_producer
+from headrace.broker.publish.submission import Fence, Submission
 from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.read.byte_limits import stops_within
 from headrace.broker.read.subscription import Dispatcher, Subscription
@@ -128,7 +127,6 @@ class Broker:
         self._topics = Topics(store, self.settings, self._clock, self.counters, topic_defaults, archive)
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
-        self.admissions = Admissions(self._topics, self.settings)
         self._delivery = Dispatcher()
         chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
         self.servers = Servers(store, self._clock)
@@ -380,22 +378,7 @@ class Broker:
         receipt has the status `duplicate`.
         """
         patience, found = self._patience(timeout_seconds), self._topics.find(topic).topic
-        return found.queue.publish(Request([check_batch(batch)], check_commit_key(commit_key)), patience)
-
-    def publish_many(
-        self, topic: str, batches: Sequence[pa.RecordBatch], timeout_seconds: float | None = None
-    ) -> list[Receipts | Exception]:
-        """Publish batches of several publishers at once: each is written or rejected separately, all share syncs."""
-        found, patience = self._topics.find(topic).topic, self._patience(timeout_seconds)
-        requests = [Request([check_batch(batch)]) for batch in batches]
-        try:
-            found.queue.publish_many(requests, patience)
-        except HeadraceError as error:
-            # Only those that were not admitted; the others have their own outcome.
-            for request in requests:
-                if request.receipts is None and request.error is None:
-                    request.error = error
-        return [request.outcome for request in requests]
+        return found.intake.publish(Submission([check_batch(batch)], check_commit_key(commit_key)), patience)
 
     def publish_numbered(self, topic: str, client: str, value: bytes, partition: int | None = None) -> None:
         """Publish a message as the next one of a client of the queue API that counts its messages."""
@@ -451,7 +434,7 @@ class Broker:
     ) -> Receipts:
         """Publish as the producer that was opened with an epoch, unless another was opened since."""
         found, fence = self._topics.find(topic).topic, Fence((producer_id, message_group_id), check_epoch(epoch))
-        return found.queue.publish(Request([check_batch(batch)], fence=fence), self._patience(None))
+        return found.intake.publish(Submission([check_batch(batch)], fence=fence), self._patience(None))
 
     def last_commit(self, topic: str, writer: str) -> int | None:
         """The number of the last commit of a commit key writer, or None."""

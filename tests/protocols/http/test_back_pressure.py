@@ -64,7 +64,7 @@ def test_what_is_to_be_retried_was_not_written(tmp_path: Path) -> None:
     broker = BrokerSettings(queue_bytes=4 * BODY, publish_timeout_seconds=0.5)
     with Site(tmp_path, rest, broker_settings=broker) as site:
         create_topic(site.client, "t")
-        queue = site.broker.topics.find("t").topic.queue
+        queue = site.broker.topics.find("t").topic.intake
         with ThreadPoolExecutor(PUBLISHERS) as pool:
             with held(site, "t"):
                 answers = [pool.submit(published, site, number) for number in range(PUBLISHERS)]
@@ -128,7 +128,7 @@ def test_the_queue_api_says_in_its_own_form_that_there_is_no_room(tmp_path: Path
         message = {"topic": "t", "producer_id": producer, "message": "hello"}
         with ThreadPoolExecutor(1) as pool, held(site, "t"):
             first = pool.submit(site.new_client().post, "/producer/produce", json=message)
-            eventually(lambda: site.broker.topics.find("t").topic.queue.depth == 1)
+            eventually(lambda: site.broker.topics.find("t").topic.intake.depth == 1)
             failed = site.client.post("/producer/produce", json=message)
             assert failed.status_code == 500
             assert failed.json()["status"] == "failure" and "nothing was accepted" in failed.json()["message"]
@@ -144,7 +144,7 @@ def test_the_queue_api_has_its_own_form_for_limits_of_time_and_number(tmp_path: 
     with Site(tmp_path / "number", HttpSettings(connections_max=1)) as site, ThreadPoolExecutor(1) as pool:
         with held_producer(site) as message:
             waiting = pool.submit(site.new_client().post, "/producer/produce", json=message)
-            eventually(lambda: site.broker.topics.find("t").topic.queue.depth == 1)
+            eventually(lambda: site.broker.topics.find("t").topic.intake.depth == 1)
             full = site.client.get("/topics")
             assert (full.status_code, full.json()["status"]) == (503, "failure")
         assert waiting.result().status_code == 200

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from headrace.core.publish.receipts import CONFLICT, DUPLICATE_BY_PAYLOAD, DUPLICATE_BY_SOURCE, all_duplicates
 from headrace.protocols.kafka.apis.topic_ids import NO_TOPIC, topic_uuid
-from headrace.protocols.kafka.idempotence import AlreadyWritten, OutOfOrder, _applied, _Progress
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.raw import RawClient
 from tests.protocols.kafka.records.test_codec import NOW_MS, Record, built
 
 PRODUCE = 0
-
-
-def test_other_records_with_the_same_numbers_are_no_success() -> None:
-    progress = _Progress(last=4, is_known=True)
-    outcome = _applied(progress, 5, all_duplicates(2, CONFLICT))
-    assert isinstance(outcome, OutOfOrder), outcome
-    assert (progress.last, progress.is_known) == (4, False), "the store is asked next time"
-    assert _applied(progress, 5, all_duplicates(2, DUPLICATE_BY_SOURCE)) is None, "it is looked for in the log"
-    assert isinstance(_applied(progress, 5, all_duplicates(2, DUPLICATE_BY_PAYLOAD)), AlreadyWritten)
-    assert progress.last == 6
 
 
 def test_requests_under_way_together_are_written_in_order_and_none_behind_one_that_failed(site: Site) -> None:

@@ -1,29 +1,30 @@
-"""Builds a group commit: its requests are checked together, planned as one batch, and answered one by one.
+"""Builds a group commit: its submissions are checked together, planned as one batch, and answered one by one.
 
-    CommitBuilder(requests, topic)   checks the rows of the requests
+    CommitBuilder(submissions, topic)   checks the rows of the submissions
       .build(state, fences)          plans the commits; the log calls it, then writes and applies them
-      .answer()                      gives each request its receipts, and returns a summary
+      .answer()                      gives each submission its receipts, and returns a summary
 
-A request that breaks a rule gets its error and does not affect the others; the same holds if its rows make checking or
-planning fail unexpectedly, such as for lack of memory. If a request has `BatchParts`, those that break a rule are
-refused, and the others keep their place. A request whose commit key was used before publishes nothing, nor does one of
-a fenced producer. A log may build again, if its connection broke: the last result counts. What is too large for one
-frame is planned in pieces on a copy of the state; the frames become visible together. Each piece is planned lazily, so
-that its rows are written and freed before the next one needs memory.
+A submission that breaks a rule gets its error and does not affect the others, except those behind it in its lane; the
+same holds if its rows make checking or planning fail unexpectedly, such as for lack of memory. The parts of a
+submission are refused or written one by one (`parts`). A submission whose commit key was used before publishes
+nothing, nor does one of a fenced producer. A log may build again, if its connection broke: the last result counts.
+What is too large for one frame is planned in pieces on a copy of the state; the frames become visible together. Each
+piece is planned lazily, so that its rows are written and freed before the next one needs memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.broker.clock import Clock
-from headrace.broker.publish.commit_queue import Request
+from headrace.broker.publish.parts import PartGroup, PassedNumbers
+from headrace.broker.publish.submission import Submission, batches_of
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import CommitConflict, HeadraceError, ProducerFenced
 from headrace.core.messages import accept_all, content_bytes, join
@@ -34,6 +35,7 @@ from headrace.core.publish.receipts import (
     DUPLICATE_BY_PAYLOAD,
     DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
+    NO_RECEIPTS,
     Receipts,
     all_duplicates,
     join_receipts,
@@ -51,6 +53,9 @@ DROPPED_COUNTERS: Final = {
 }
 
 
+_NOTHING: Final = np.zeros(0, np.uint8)
+
+
 class CommitSummary(NamedTuple):
     """The summary of a commit: the directory of each frame, the number of messages, and counters."""
 
@@ -60,33 +65,45 @@ class CommitSummary(NamedTuple):
 
 
 class CommitBuilder:
-    """Builds one commit from some requests. Not thread-safe."""
+    """Builds one commit from some submissions. Not thread-safe."""
 
-    def __init__(self, requests: Sequence[Request], topic: TopicRecord, limits: BrokerSettings, clock: Clock) -> None:
-        self._requests = requests
+    def __init__(
+        self,
+        submissions: Sequence[Submission],
+        topic: TopicRecord,
+        limits: BrokerSettings,
+        clock: Clock,
+        passed: PassedNumbers,
+    ) -> None:
+        self._submissions = submissions
         self._topic = topic
         self._limits = limits
         self._clock = clock
-        # Of the last build: its requests and their receipts, the directory of each frame, the number of messages and
+        # Of the last build: its submissions and their receipts, the directory of each frame, the number of messages and
         # the bytes of their values, keys and attributes.
-        self._fresh: list[Request] = []
+        self._fresh: list[Submission | PartGroup] = []
         self._receipts: list[Receipts] = []
         self._frames: list[Directory] = []
         self._messages = self._bytes = 0
         # The payload window that it was built on, and how many payloads it had evicted early before.
         self._window: PayloadWindow | None = None
         self._forgotten_before = 0
-        # The requests with a commit key, and those that were staged, each with its rows.
-        self._keyed = [(each, self._check_alone(each)) for each in requests if not _is_plain(each)]
-        # The other valid requests, and their rows: in one batch, or in one for each.
-        self._plain = [request for request in requests if _is_plain(request)]
+        # The submissions with a commit key, and those that were staged, each with its rows.
+        self._keyed = [(each, self._check_alone(each)) for each in submissions if _is_keyed(each)]
+        # The parts of submissions: those that are numbered, and the others.
+        parts = [part for each in submissions for part in each.parts]
+        numbered = [part for part in parts if part.numbering is not None]
+        others = [part for part in parts if part.numbering is None] if numbered else parts
+        self._groups = [PartGroup(group, topic, passed) for group in (numbered, others) if group]
+        # The other valid submissions, and their rows: in one batch, or in one for each.
+        self._plain = [each for each in submissions if not each.parts and not _is_keyed(each)]
         self._plain_batches: Sequence[pa.RecordBatch] = ()
         if self._plain:
             self._plain, self._plain_batches = self._check(self._plain)
 
     def build(self, state: TopicState, fences: Fences, windows: Sequence[PayloadWindow] = ()) -> Iterable[Commit]:
-        """Plan the valid, new requests; payloads must not be in the given other windows either."""
-        if any(request.fence is not None for request in self._requests):
+        """Plan the valid, new submissions; payloads must not be in the given other windows either."""
+        if any(submission.fence is not None for submission in self._submissions):
             self._check_fences(fences)
         now_us = self._clock.now_us()
         try:
@@ -100,18 +117,21 @@ class CommitBuilder:
             return self._build(state, now_us, windows)
 
     def answer(self) -> CommitSummary:
-        """Give each request its receipts, in the order sent; returns a summary."""
+        """Give each submission its receipts, in the order sent; returns a summary."""
         fresh = set(self._fresh)
-        for request, _ in self._keyed:
-            if request.error is None and request not in fresh:
-                request.receipts = all_duplicates(request.rows, DUPLICATE_COMMIT)
+        for submission, _ in self._keyed:
+            if submission.error is None and submission not in fresh:
+                submission.receipts = all_duplicates(submission.rows, DUPLICATE_COMMIT)
         if len(self._receipts) == len(self._fresh) == 1:
-            self._fresh[0].receipts = self._receipts[0]
+            self._fresh[0].answer(self._receipts[0])
         elif self._fresh:
             receipts, start = join_receipts(self._receipts), 0
-            for request in self._fresh:
-                request.receipts = receipts.slice(start, start + request.accepted_rows)
-                start += request.accepted_rows
+            for each in self._fresh:
+                each.answer(receipts.slice(start, start + each.rows))
+                start += each.rows
+        for submission in self._submissions:
+            if submission.parts:
+                submission.answer(NO_RECEIPTS)
         return CommitSummary(self._frames, self._messages, self._counts())
 
     def _counts(self) -> Mapping[str, int]:
@@ -121,12 +141,14 @@ class CommitBuilder:
             counts["frames_written"] = len(self._frames)
             counts["messages_written"] = self._messages
             counts["bytes_written"] = self._bytes
-        if self._messages < sum(request.rows for request in self._requests):
-            answered = [request.receipts.outcome for request in self._requests if request.receipts is not None]
-            outcomes = np.bincount(np.concatenate(answered)) if answered else ()
-            for outcome, count in enumerate(outcomes):
-                if count and outcome in DROPPED_COUNTERS:
-                    counts[DROPPED_COUNTERS[outcome]] = int(count)
+        if self._messages < sum(submission.rows for submission in self._submissions):
+            asked: list[Submission | PartGroup] = [*self._submissions, *self._groups]
+            answered = [each.receipts.outcome for each in asked if each.receipts is not None]
+            outcomes = np.bincount(np.concatenate(answered or [_NOTHING]), minlength=CONFLICT + 1)
+            outcomes[DUPLICATE_BY_SOURCE] += sum(group.repeated_rows for group in self._groups)
+            for outcome, counter in DROPPED_COUNTERS.items():
+                if outcomes[outcome]:
+                    counts[counter] = int(outcomes[outcome])
         if self._window is not None and self._window.forgotten_early > self._forgotten_before:
             counts["payloads_forgotten_early"] = self._window.forgotten_early - self._forgotten_before
         return counts
@@ -142,11 +164,18 @@ class CommitBuilder:
         if settings.deduplication != "off":
             self._refuse_jumps(state, now_us)
         batches = self._take_fresh_plain()
+        for group in self._groups:
+            if rows := group.decide(state):
+                self._fresh.append(group)
+                batches += rows
         keys = self._take_fresh_keyed(state, batches) if self._keyed else ()
         if not batches:
             return ()
-        size = sum(request.bytes for request in self._requests)
-        if sum(request.rows for request in self._fresh) <= self._limits.frame_rows and size <= self._limits.frame_bytes:
+        size = sum(submission.bytes for submission in self._submissions)
+        if (
+            sum(submission.rows for submission in self._fresh) <= self._limits.frame_rows
+            and size <= self._limits.frame_bytes
+        ):
             rows = batches[0] if len(batches) == 1 else join(batches)
             commit = self._planned(rows, state, now_us, keys, windows)
             return () if commit is None else (commit,)
@@ -191,102 +220,100 @@ class CommitBuilder:
         self._bytes += content_bytes(commit.rows)
         return commit
 
-    def _check(self, requests: list[Request]) -> tuple[list[Request], Sequence[pa.RecordBatch]]:
-        """The valid requests and their canonical rows, in order; the others get their error."""
-        sent = [batch for request in requests for batch in request.batches]
+    def _check(self, submissions: list[Submission]) -> tuple[list[Submission], Sequence[pa.RecordBatch]]:
+        """The valid submissions and their canonical rows, in order; the others get their error."""
+        sent = batches_of(submissions)
         accepted, errors = accept_all(sent, self._topic.settings, self._topic.partitions)
+        if len(sent) < len(submissions) and (errors or len(accepted) > 1):
+            # Single values were checked in one batch: now each by itself.
+            sent = [batch for each in submissions for batch in batches_of([each])]
+            accepted, errors = accept_all(sent, self._topic.settings, self._topic.partitions)
         if not errors:
-            return requests, accepted
+            return submissions, accepted
         valid, rows = iter(accepted), list[pa.RecordBatch]()
-        for request, error in zip(requests, errors, strict=True):
-            batches = [next(valid)] if error is None else self._check_parts(request)
-            rows += batches
-            request.error = None if batches else error
-        return [request for request in requests if request.error is None], rows
+        for submission, error in zip(submissions, errors, strict=True):
+            if error is None:
+                rows.append(next(valid))
+            else:
+                submission.refuse(error)
+        return [submission for submission in submissions if submission.error is None], rows
 
-    def _check_parts(self, request: Request) -> list[pa.RecordBatch]:
-        """The canonical rows of the valid parts of a request, in one batch if there are any; the others are refused."""
-        parts = request.parts
-        if parts is None:
-            return []
-        starts = accumulate(parts.rows, initial=0)
-        batches = [request.batches[0].slice(start, rows) for start, rows in zip(starts, parts.rows, strict=False)]
-        accepted, errors = accept_all(batches, self._topic.settings, self._topic.partitions)
-        parts.refused = {place: error for place, error in enumerate(errors) if error is not None}
-        return [join(accepted)] if accepted else []
-
-    def _check_alone(self, request: Request) -> Sequence[pa.RecordBatch]:
-        return request.batches if request.is_checked else self._check([request])[1]
+    def _check_alone(self, submission: Submission) -> Sequence[pa.RecordBatch]:
+        return submission.batches if submission.is_checked else self._check([submission])[1]
 
     def _check_fences(self, fences: Fences) -> None:
-        """Refuse requests of fenced producers; an unknown producer is accepted with its epoch."""
-        newest = fences.epochs([request.fence.source for request in self._requests if request.fence is not None])
-        for request in self._requests:
-            fence = request.fence
-            if fence is None or request.error is not None:
+        """Refuse submissions of fenced producers; an unknown producer is accepted with its epoch."""
+        newest = fences.epochs(
+            [submission.fence.source for submission in self._submissions if submission.fence is not None]
+        )
+        for submission in self._submissions:
+            fence = submission.fence
+            if fence is None or submission.error is not None:
                 continue
             current = newest.get(fence.source, -1)
             if fence.epoch < current:
-                request.error = ProducerFenced(self._topic.name, fence.source[0], fence.epoch, current)
+                submission.refuse(ProducerFenced(self._topic.name, fence.source[0], fence.epoch, current))
             elif fence.epoch > current:
                 newest[fence.source] = fence.epoch
                 fences.put(fence.source, fence.epoch)
 
     def _refuse_jumps(self, state: TopicState, now_us: int) -> None:
-        """Give each request whose seqnos jump its error."""
+        """Give each submission whose seqnos jump its error."""
         numbered = chain(self._plain_batches, *(rows for _, rows in self._keyed))
         if not any(may_jump(batch) for batch in numbered if "seqno" in batch.schema.names):
             return
         watch = SeqnoWatch(state.sources, now_us)
-        for request, batch in self._plain_rows():
-            if request.error is None:
-                request.error = watch.check([batch])
-        for request, rows in self._keyed:
-            is_repeated = request.key is not None and state.is_repeated(request.key)
-            if request.error is None and not is_repeated:
-                request.error = watch.check(rows)
+        for submission, batch in self._plain_rows():
+            if submission.error is None:
+                submission.error = watch.check([batch])
+        for submission, rows in self._keyed:
+            is_repeated = submission.key is not None and state.is_repeated(submission.key)
+            if submission.error is None and not is_repeated:
+                submission.error = watch.check(rows)
 
     def _refuse_at_fault(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> bool:
-        """Give each request that cannot be planned alone its error; returns whether others are left."""
-        rows = dict(self._keyed) | {request: [batch] for request, batch in self._plain_rows()}
-        for request in self._fresh:
+        """Give each submission that cannot be planned alone its error; returns whether others are left."""
+        rows: dict[Submission | PartGroup, Sequence[pa.RecordBatch]] = dict(self._keyed)
+        rows |= {submission: [batch] for submission, batch in self._plain_rows()}
+        rows |= {group: group.decided for group in self._groups}
+        for each in self._fresh:
             try:
-                plan(join(rows[request]), state, self._topic.settings, now_us, (), windows)
+                plan(join(rows[each]), state, self._topic.settings, now_us, (), windows)
             except Exception as error:
-                request.error = error
-        return 0 < sum(request.error is None for request in self._fresh) < len(self._fresh)
+                each.refuse(error)
+        return 0 < sum(each.error is None for each in self._fresh) < len(self._fresh)
 
-    def _plain_rows(self) -> Iterator[tuple[Request, pa.RecordBatch]]:
-        """The rows of each plain request: those of all that were checked together are in one batch."""
+    def _plain_rows(self) -> Iterator[tuple[Submission, pa.RecordBatch]]:
+        """The rows of each plain submission: those of all that were checked together are in one batch."""
         start = 0
         together = self._plain_batches[0] if len(self._plain_batches) == 1 else None
-        for place, request in enumerate(self._plain):
-            yield request, self._plain_batches[place] if together is None else together.slice(start, request.rows)
-            start += request.rows
+        for place, submission in enumerate(self._plain):
+            yield submission, self._plain_batches[place] if together is None else together.slice(start, submission.rows)
+            start += submission.rows
 
     def _take_fresh_plain(self) -> list[pa.RecordBatch]:
-        """The rows of the valid plain requests."""
-        self._fresh = [request for request in self._plain if request.error is None]
+        """The rows of the valid plain submissions."""
+        self._fresh = list[Submission | PartGroup](each for each in self._plain if not each.is_refused())
         if len(self._fresh) == len(self._plain):
             return list(self._plain_batches)
-        return [batch for request, batch in self._plain_rows() if request.error is None]
+        return [batch for submission, batch in self._plain_rows() if submission.error is None]
 
     def _take_fresh_keyed(self, state: TopicState, batches: list[pa.RecordBatch]) -> tuple[CommitKey, ...]:
-        """Add the requests whose commit key was not used before, neither in the log nor by one before it here."""
+        """Add the submissions whose commit key was not used before, neither in the log nor by one before it here."""
         keys: dict[str, CommitKey] = {}
-        for request, rows in self._keyed:
-            key = request.key
-            if request.error is not None:
+        for submission, rows in self._keyed:
+            key = submission.key
+            if submission.is_refused():
                 continue
             if key is not None:
                 last = keys.get(key.writer) or state.last_key(key.writer)
                 if last is not None and key.conflicts_with(last):
-                    request.error = CommitConflict(self._topic.name, key.writer, key.number, last.number)
+                    submission.refuse(CommitConflict(self._topic.name, key.writer, key.number, last.number))
                     continue
                 if last is not None and key.number <= last.number:
                     continue
                 keys[key.writer] = key
-            self._fresh.append(request)
+            self._fresh.append(submission)
             batches += rows
         return tuple(recorded for key in keys.values() for recorded in key.recorded())
 
@@ -314,5 +341,5 @@ class CommitBuilder:
         return [(part, part.nbytes) for part in parts]
 
 
-def _is_plain(request: Request) -> bool:
-    return request.key is None and not request.is_checked
+def _is_keyed(submission: Submission) -> bool:
+    return submission.key is not None or submission.is_checked

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headrace.broker.publish.commit_queue import Request
+from headrace.broker.publish.submission import Submission
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import CommitConflict, StageNotFound
 from headrace.core.messages import NO_MESSAGES
@@ -26,7 +26,7 @@ def publish(
     """Publish the rows of stages, in order, in one commit, and delete the stages; see `Broker.publish_staged`."""
     try:
         batches = [NO_MESSAGES, *(batch for staged in named for batch in _rows(stages, topic, staged))]
-        receipts = topic.queue.publish(Request(batches, key, is_checked=True), timeout_seconds)
+        receipts = topic.intake.publish(Submission(batches, key, is_checked=True), timeout_seconds)
     except StageNotFound:
         # Checked after the stages, which another call with the same key may be publishing right now.
         last = None if key is None else topic.between_commits(lambda state: state.last_key(key.writer))

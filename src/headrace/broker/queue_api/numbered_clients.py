@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.broker.publish.commit_queue import Request
+from headrace.broker.publish.submission import Submission
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.limits import SEQNO_MAX
@@ -57,10 +57,10 @@ class NumberedClients:
                 if client.count >= SEQNO_MAX:
                     rule = f"its source has the highest seqno there is: reset source {source[0]!r} of the topic first"
                     raise InvalidInput("prod_client", repr(name)[:100], rule)
-                request = Request([_message(source, client.count + 1, value, partition)])
+                submission = Submission([_message(source, client.count + 1, value, partition)])
                 # Until the outcome of the message is known, the count is unknown too.
                 number, client.count = client.count, None
-                receipts = opened.topic.queue.publish(request, timeout_seconds)
+                receipts = opened.topic.intake.publish(submission, timeout_seconds)
                 if not np.any(np.isin(receipts.outcome, (DUPLICATE_BY_SOURCE, CONFLICT))):
                     client.count = number + receipts.written
                     return

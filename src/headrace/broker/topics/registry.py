@@ -23,6 +23,7 @@ from headrace.broker.counters import Counters
 from headrace.broker.groups.groups import Groups
 from headrace.broker.groups.ledger import Ledger
 from headrace.broker.groups.store import LocalGroupStore, SharedGroupStore
+from headrace.broker.publish.combiner import Leaders
 from headrace.broker.settings import ArchiveSettings, BrokerSettings, TopicDefaults
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_partitions
@@ -114,6 +115,7 @@ class Topics:
         self._store_window_lock = threading.Lock()
         self._is_shared = store.signals is not None
         self._ledger = Ledger(store.catalog)
+        self._leaders = Leaders()
         self._closed = False
         # How often topics were created, changed or deleted, as known here.
         self.version = 0
@@ -307,6 +309,7 @@ class Topics:
             self._closed = True
             for opened in self.all():
                 opened.end(Closed("the broker"))
+        self._leaders.close()
 
     def _found(self, name: str) -> OpenTopic:
         """A topic as just read from the catalog; the caller holds the lock."""
@@ -371,6 +374,7 @@ class Topics:
             self._counters,
             self._store_window_lock,
             self._other_windows,
+            self._leaders,
             self._is_shared,
         )
         catalog = self._store.catalog

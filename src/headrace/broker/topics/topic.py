@@ -19,8 +19,11 @@ import pyarrow as pa
 
 from headrace.broker.clock import Clock
 from headrace.broker.counters import Counters
+from headrace.broker.publish.combiner import Leaders
 from headrace.broker.publish.commit_builder import CommitBuilder
-from headrace.broker.publish.commit_queue import CommitQueue, Request
+from headrace.broker.publish.intake import TopicIntake
+from headrace.broker.publish.parts import PassedNumbers
+from headrace.broker.publish.submission import Submission
 from headrace.broker.read.wakeups import Wakeups
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import (
@@ -60,6 +63,7 @@ class Topic:
         counters: Counters,
         store_window_lock: threading.Lock,
         other_windows: OtherWindows,
+        leaders: Leaders,
         is_shared: bool = False,
     ) -> None:
         self.record = record
@@ -71,7 +75,8 @@ class Topic:
         self.watches = Wakeups()
         self.ended: HeadraceError | None = None
         messages_max = settings.queue_messages_per_partition * record.partitions
-        self.queue = CommitQueue(record.name, self._commit, messages_max, settings)
+        self.intake = TopicIntake(record.name, self._commit, messages_max, settings, leaders)
+        self._passed = PassedNumbers()
         self._settings = settings
         self._clock = clock
         self.counters = Counters(counters)
@@ -89,7 +94,7 @@ class Topic:
         """Apply other settings, more partitions or deleted messages, and wake all waiters."""
         if record.partitions > self.record.partitions:
             self.log.add_partitions(record.partitions)
-            self.queue.messages_max = self._settings.queue_messages_per_partition * record.partitions
+            self.intake.messages_max = self._settings.queue_messages_per_partition * record.partitions
         if record.deleted_before != self.record.deleted_before:
             self.log.delete_before(record.deleted_before)
             self._seen = None
@@ -98,7 +103,7 @@ class Topic:
 
     def end(self, reason: HeadraceError) -> None:
         """Finish accepted publishes, accept nothing more, and wake all waiters."""
-        self.queue.close(reason)
+        self.intake.close(reason)
         self.ended = reason
         self.watches.wake_all()
 
@@ -226,12 +231,12 @@ class Topic:
         # The last result: a decision on a broken connection is repeated.
         return forgotten[-1]
 
-    def _commit(self, requests: Sequence[Request]) -> None:
-        """Build, persist and apply a commit of some requests; each gets its receipts, and readers are woken."""
+    def _commit(self, submissions: Sequence[Submission]) -> None:
+        """Build, persist and apply a commit of some submissions; each gets its receipts, and readers are woken."""
         # Asked once: the settings may change at any time.
         record = self.record
         shares_window = _shares_window(record.settings)
-        builder = CommitBuilder(requests, record, self._settings, self._clock)
+        builder = CommitBuilder(submissions, record, self._settings, self._clock, self._passed)
         try:
             if shares_window:
                 with self._store_window_lock:

@@ -85,6 +85,9 @@ def all_duplicates(rows: int, outcome: int) -> Receipts:
     )
 
 
+NO_RECEIPTS: Final = all_duplicates(0, WRITTEN)
+
+
 def join_receipts(parts: Sequence[Receipts]) -> Receipts:
     """Receipts one after another."""
     return Receipts(

@@ -35,7 +35,7 @@ from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
 from headrace.protocols.kafka.connection import KafkaConnection
 from headrace.protocols.kafka.coordinator.coordinator import Coordinator
 from headrace.protocols.kafka.frames import Frames
-from headrace.protocols.kafka.idempotence import Sequences
+from headrace.protocols.kafka.idempotence import WrittenBatches
 from headrace.protocols.kafka.nodes import Nodes
 from headrace.protocols.kafka.settings import KafkaSettings
 from headrace.protocols.kafka.ticks import Ticks
@@ -121,7 +121,7 @@ class KafkaServer:
             LoopWakeups(bridge),
             bounds,
             coordinator,
-            Sequences(bridge),
+            WrittenBatches(bridge),
             nodes,
             FetchSessions(),
             Ticks(),

@@ -25,7 +25,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Selection:
     """Which messages of a topic are meant."""
 
     begin: Annotated[
@@ -142,7 +142,7 @@ def copy(
     topic: Topic,
     target: Annotated[str, typer.Argument(help="Name of the topic to write to; it must exist.", metavar="TARGET")],
     *,
-    part: Part,
+    part: Selection,
     keep_partitions: KeepPartitions = False,
     as_json: Json = False,
     server: ServerOptions,
@@ -179,7 +179,7 @@ def export(
     topic: Topic,
     file: File,
     *,
-    part: Part,
+    part: Selection,
     format: Format = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
     as_json: Json = False,

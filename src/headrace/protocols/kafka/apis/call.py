@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
     from headrace.protocols.kafka.apis.records.idle_fetch import Nothing
     from headrace.protocols.kafka.coordinator.coordinator import Coordinator
-    from headrace.protocols.kafka.idempotence import Sequences
+    from headrace.protocols.kafka.idempotence import WrittenBatches
     from headrace.protocols.kafka.nodes import Nodes
 
 P = ParamSpec("P")
@@ -44,7 +44,7 @@ class Parts:
     wakeups: LoopWakeups
     envelope: Envelope
     coordinator: Coordinator
-    sequences: Sequences
+    written: WrittenBatches
     nodes: Nodes
     fetch_sessions: FetchSessions
     ticks: Ticks

@@ -5,7 +5,7 @@ same here. With acks of 0 nothing is answered; if anything fails, the connection
 
 `begin_produce` takes all requests of a connection that have arrived together. It returns once their records are decoded
 and stand in line, in the order of requests; what it returns waits for the outcomes. Messages of one topic are written
-in one commit, those of idempotent producers by `idempotence`. A partition that fails leaves the others alone.
+in one commit; each partition is a part of it, and one that fails leaves the others alone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.broker.publish.commit_queue import BatchParts
+from headrace.broker.publish.parts import UNKNOWN_OFFSET, Part
 from headrace.core.errors import HeadraceError, InvalidMessage, PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
-from headrace.core.publish.receipts import Receipts
+from headrace.core.messages import NO_MESSAGES
 from headrace.edge.envelope.byte_budget import ByteBudget
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, known_name, ref_of
 from headrace.protocols.kafka.errors import code_of, message_of
-from headrace.protocols.kafka.idempotence import source_of
-from headrace.protocols.kafka.pending_batches import UNKNOWN_OFFSET, Waiting, first_offset, joined
+from headrace.protocols.kafka.idempotence import AlreadyWritten, BatchNumbers, source_of
 from headrace.protocols.kafka.records.decode import RecordBatch, decode_many
 from headrace.protocols.kafka.records.header import NO_PRODUCER, BadRecords, TooManyBytes, is_compressed
 
@@ -54,6 +53,31 @@ class _Part:
     refusal: Exception | None
 
 
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """What was put in line for a topic; `done` once each of its parts has its outcome."""
+
+    topic: str
+    parts: list[Part]
+    done: asyncio.Future[None]
+
+    async def offset_of(self, call: Call, part: Part) -> int:
+        """The offset of one of its parts, or raises why there is none."""
+        if not self.done.done():
+            # Several wait for it, and one that is cancelled must not cancel it for the others.
+            await asyncio.wait((self.done,))
+        if part.error is not None:
+            raise _light(part.error)
+        if part.repeated is not None:
+            return await call.parts.written.offset_of(self.topic, part, part.repeated)
+        if part.offset == UNKNOWN_OFFSET and part.numbering is not None:
+            raise AlreadyWritten("messages with these payloads were written before")
+        return part.offset
+
+
+Outcome = tuple[_Pending, Part] | Exception
+
+
 async def begin_produce(call: Call, requests: Sequence[Any]) -> list[Awaitable[dict[str, Any] | None]]:
     """Put the records of requests in line; each answer, or none if the client wants none, is awaited afterwards."""
     parts_by_request = [await _parts_of(call, request) for request in requests]
@@ -62,7 +86,7 @@ async def begin_produce(call: Call, requests: Sequence[Any]) -> list[Awaitable[d
         await call.parts.bridge.know(topic)
     outcomes = iter(await _put_in_line(call, parts))
     return [
-        _answer(request_parts, list(islice(outcomes, len(request_parts))), request.acks != _NO_ACKS)
+        _answer(call, request_parts, list(islice(outcomes, len(request_parts))), request.acks != _NO_ACKS)
         for request, request_parts in zip(requests, parts_by_request, strict=True)
     ]
 
@@ -104,13 +128,13 @@ class _Transactional(BadRecords):
     error = "transactional_id_authorization_failed"
 
 
-async def _put_in_line(call: Call, parts: list[_Part]) -> list[Awaitable[int] | Exception]:
+async def _put_in_line(call: Call, parts: list[_Part]) -> list[Outcome]:
     """Decode records and put them in line; a few bytes may decompress to very many, which wait for room before.
 
     What decompresses to more than one batch may, goes in line part by part, each when the one before is written.
     """
     budget, owner = call.parts.envelope.decompressed, call.principal.name
-    outcomes: list[Awaitable[int] | Exception] = []
+    outcomes: list[Outcome] = []
     while len(outcomes) < len(parts):
         remaining = parts[len(outcomes) :]
         room = call.parts.settings.records_bytes_max if any(map(_is_compressed, remaining)) else 0
@@ -126,8 +150,8 @@ async def _put_in_line(call: Call, parts: list[_Part]) -> list[Awaitable[int] | 
         outcomes += published
         is_all = len(outcomes) == len(parts)
         if used or not is_all:
-            waiting = [each for each in published if not isinstance(each, Exception)]
-            written = asyncio.gather(*waiting, return_exceptions=True)
+            waiting = {each[0].done for each in published if not isinstance(each, Exception)}
+            written = asyncio.gather(*waiting)
             written.add_done_callback(partial(_give_back, budget, used, owner))
             if not is_all:
                 await asyncio.wait([written])
@@ -204,55 +228,44 @@ def _producer_refusal(call: Call, part: _Part, batch: RecordBatch) -> HeadraceEr
     return None
 
 
-def _published(
-    call: Call, parts: list[_Part], decoded: list[RecordBatch | Exception]
-) -> list[Awaitable[int] | Exception]:
+def _published(call: Call, parts: list[_Part], decoded: list[RecordBatch | Exception]) -> list[Outcome]:
     """Put the messages in line, those of a topic together."""
     loop = asyncio.get_running_loop()
-    outcomes: list[Awaitable[int] | Exception] = []
-    plain: dict[str, list[Waiting]] = {}
-    for part, records in zip(parts, decoded, strict=True):
+    outcomes: list[Outcome] = []
+    by_topic: dict[str, _Pending] = {}
+    for asked, records in zip(parts, decoded, strict=True):
         if isinstance(records, Exception):
             outcomes.append(records)
             continue
-        waiting = Waiting(part.partition, records, loop.create_future())
-        outcomes.append(waiting.future)
-        if records.header.producer_id == NO_PRODUCER:
-            plain.setdefault(part.topic, []).append(waiting)
-        else:
-            call.parts.sequences.publish(part.topic, waiting)
-    for topic, group in plain.items():
-        _publish_together(call, topic, group)
+        pending = by_topic.get(asked.topic)
+        if pending is None:
+            pending = by_topic[asked.topic] = _Pending(asked.topic, [], loop.create_future())
+        header = records.header
+        numbering = None if header.producer_id == NO_PRODUCER else BatchNumbers(header, asked.partition)
+        part = Part(asked.partition, records.together, records.first, header.count, numbering)
+        pending.parts.append(part)
+        outcomes.append((pending, part))
+    for topic, pending in by_topic.items():
+        call.parts.bridge.publish_parts(topic, pending.parts, partial(_finish, call, pending), call.principal.name)
     return outcomes
 
 
-def _publish_together(call: Call, topic: str, group: list[Waiting]) -> None:
-    """Write the messages of several partitions in one commit; each may be refused by itself."""
-    parts = BatchParts([each.rows for each in group]) if len(group) > 1 else None
-    tell = partial(_settle, group, parts)
-    try:
-        call.parts.bridge.publish_soon(topic, joined(group), tell, parts)
-    except Exception as error:
-        tell(error)
+def _finish(call: Call, pending: _Pending) -> None:
+    """All parts have their outcome."""
+    call.parts.written.put(pending.topic, pending.parts)
+    for part in pending.parts:
+        # Answers wait for those before them, and need no records for that.
+        part.together = NO_MESSAGES
+    if not pending.done.done():
+        pending.done.set_result(None)
 
 
-def _settle(group: list[Waiting], parts: BatchParts | None, outcome: Receipts | Exception) -> None:
-    """Say what became of messages that were written together."""
-    refused = {} if parts is None else parts.refused
-    first = 0
-    for place, each in enumerate(group):
-        if place in refused:
-            each.settle(refused[place])
-        elif isinstance(outcome, Exception):
-            each.settle(outcome)
-        else:
-            each.settle(first_offset(outcome, first, each.rows))
-            first += each.rows
+def _light(error: Exception) -> Exception:
+    """An error, without its traceback if it was expected: the frames of that would hold the records."""
+    return error.with_traceback(None) if isinstance(error, HeadraceError | BadRecords) else error
 
 
-async def _answer(
-    parts: list[_Part], outcomes: list[Awaitable[int] | Exception], is_wanted: bool
-) -> dict[str, Any] | None:
+async def _answer(call: Call, parts: list[_Part], outcomes: list[Outcome], is_wanted: bool) -> dict[str, Any] | None:
     by_topic: dict[TopicRef, list[dict[str, Any]]] = {}
     failure: Exception | None = None
     for part, outcome in zip(parts, outcomes, strict=True):
@@ -260,7 +273,7 @@ async def _answer(
         try:
             if isinstance(outcome, Exception):
                 raise outcome
-            answer["base_offset"] = await outcome
+            answer["base_offset"] = await outcome[0].offset_of(call, outcome[1])
         except Exception as error:
             failure = error
             answer |= {"error_code": code_of(error), "error_message": message_of(error)}
