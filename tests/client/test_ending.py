@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.publish.intake import TopicIntake
+from headrace.broker.publish.submission import Submission
 from headrace.client import Client
 from headrace.client.transport.flight import deadline_seconds
 from headrace.core.errors import Closed, OutcomeUnknown, TopicNotFound
+from headrace.core.publish.receipts import Receipts
 from headrace.testing import EmbeddedTransport
 from headrace.testing.transport import EmbeddedUpload
 from headrace.wire.operations import AwaitOffsets, CommitOffsets, CreateTopic, Heartbeat, LeaveGroup, Operation
@@ -163,15 +166,13 @@ def test_a_message_that_waits_behind_answers_fails_at_the_end(broker: Broker) ->
 
 
 def test_what_may_be_written_is_not_sent_again_without_an_id(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish, failures = broker.publish, [OutcomeUnknown("orders", "the disk does not say")]
+    result, failures = TopicIntake.result, [OutcomeUnknown("orders", "the disk does not say")]
 
-    def publish_and_fail_once(*args: Any, **kwargs: Any) -> Any:
-        written = publish(*args, **kwargs)
-        if failures:
-            raise failures.pop()
-        return written
+    def written_and_failed_once(intake: TopicIntake, submission: Submission) -> Receipts | Exception:
+        outcome = result(intake, submission)
+        return failures.pop() if failures else outcome
 
-    monkeypatch.setattr(broker, "publish", publish_and_fail_once)
+    monkeypatch.setattr(TopicIntake, "result", written_and_failed_once)
     with Client(EmbeddedTransport(broker)) as client:
         client.create_topic("orders")
         with client.producer("orders") as producer:

@@ -44,6 +44,7 @@ from headrace.broker.maintenance import Maintenance, Task
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
 from headrace.broker.publish import stages as stages_of
+from headrace.broker.publish.intake import TopicIntake
 from headrace.broker.publish.producers import open_producer
 from headrace.broker.publish.submission import Fence, Submission
 from headrace.broker.queue_api.registrations import Registrations
@@ -379,6 +380,10 @@ class Broker:
         """
         patience, found = self._patience(timeout_seconds), self._topics.find(topic).topic
         return found.intake.publish(Submission([check_batch(batch)], check_commit_key(commit_key)), patience)
+
+    def intake(self, topic: str) -> TopicIntake:
+        """What waits to be written to a topic: for servers, which publish without a thread for each publisher."""
+        return self._topics.find(topic).topic.intake
 
     def publish_numbered(self, topic: str, client: str, value: bytes, partition: int | None = None) -> None:
         """Publish a message as the next one of a client of the queue API that counts its messages."""

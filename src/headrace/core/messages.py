@@ -78,9 +78,13 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
     """The batch in canonical form, without all-null columns; raises an error that names field, value and rule."""
     if not isinstance(batch, pa.RecordBatch):
         raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
-    if batch.num_rows > BATCH_ROWS_MAX:
-        raise InvalidInput("batch", f"{batch.num_rows} rows", f"at most {BATCH_ROWS_MAX} rows in a batch")
+    _check_rows(batch)
     _check_layout(batch)
+    return _accepted(batch, settings, partitions)
+
+
+def _accepted(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> pa.RecordBatch:
+    """`accept` of a batch whose layout was checked."""
     columns = _canonical_columns(batch)
     accepted = pa.RecordBatch.from_arrays(list(columns.values()), schema=_schema_of(tuple(columns)))
     # If all rows together are within the limit of one, none of them needs to be looked at. The buffers as they are
@@ -123,7 +127,9 @@ def accept_all(
             # Concatenating trusts offsets and indices, so they are checked before.
             for batch in batches:
                 _check_layout(batch)
-            return [accept(pa.concat_batches(batches), settings, partitions)], []
+            together = pa.concat_batches(batches)
+            _check_rows(together)
+            return [_accepted(together, settings, partitions)], []
         except Exception:
             # Checking each batch separately shows which one is invalid.
             pass
@@ -215,6 +221,11 @@ def _shown_times(column: pa.Array) -> pa.Array:
 
 
 _STORED_TYPES: Final = [(field.name, field.type) for field in STORED_SCHEMA]
+
+
+def _check_rows(batch: pa.RecordBatch) -> None:
+    if batch.num_rows > BATCH_ROWS_MAX:
+        raise InvalidInput("batch", f"{batch.num_rows} rows", f"at most {BATCH_ROWS_MAX} rows in a batch")
 
 
 def _check_layout(batch: pa.RecordBatch) -> None:

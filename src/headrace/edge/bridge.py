@@ -92,7 +92,7 @@ class Bridge:
         """The receipts; if the caller is cancelled before its submission is taken, that is not written."""
         if not self.broker.knows_topic(topic):
             await self.know(topic)
-        intake = self.broker.topics.find(topic).topic.intake
+        intake = self.broker.intake(topic)
         future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
         self.sink.submit(intake, submission, partial(_settle, future))
         try:
@@ -114,7 +114,7 @@ class Bridge:
             tell()
 
         try:
-            intake = self.broker.topics.find(topic).topic.intake
+            intake = self.broker.intake(topic)
             self.sink.submit(intake, Submission(parts=parts, account=account, sink=self.sink), finish)
         except HeadraceError as error:
             finish(error)

@@ -1,12 +1,14 @@
 """Uploads: batches are published while the next ones are read.
 
-The thread of the call reads the stream into a short queue; a second thread publishes all queued batches in one commit,
-so that small batches share a sync, and answers each batch in the order sent. The thread of the call returns last: the
-stream's memory is freed with it.
+    thread of the call    reads a batch, checks the right, puts it into the intake of its topic
+    a second thread       waits for the outcomes in order, leading if nobody does, and answers each
 
-An invalid batch gets its error as its answer, and the stream continues. Any other error is answered too and ends the
-publishing: nothing after it is written, so that a producer with seqnos can start again at that batch and loses none.
-The rest of such a stream is read and dropped.
+So small batches share a sync with all that wait for the same topic, and a client that does not read its answers delays
+nobody but itself. The thread of the call returns last: the stream's memory is freed with it.
+
+A stream is a lane. An invalid batch gets its error as its answer, and the stream continues. Any other error is answered
+too and ends the publishing: nothing after it is written, so that a producer with seqnos can start again at that batch
+and loses none. The rest of such a stream is dropped.
 
 A caller that has too many bytes under way, or publishes too fast, is not refused: its stream is read on later, and the
 connection holds the sender back (`Pace`).
@@ -19,15 +21,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from headrace import tracing
 from headrace.broker import Broker
+from headrace.broker.checks import check_batch, check_commit_key, check_epoch
+from headrace.broker.publish.intake import TopicIntake
+from headrace.broker.publish.submission import Fence, Lane, Submission
 from headrace.core.errors import AccessDenied, Closed, HeadraceError, InvalidInput
-from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
 from headrace.edge.access import Principal
@@ -40,8 +44,6 @@ CheckAccess = Callable[[], None]
 
 _AHEAD_BATCHES: Final = 64
 _AHEAD_BYTES: Final = 8 << 20
-# Small batches share a sync; larger ones gain nothing from it, and lose what the processor's cache gives.
-_TOGETHER_BYTES: Final = 2 << 20
 _PATIENCE_SECONDS: Final = 0.5
 
 
@@ -52,6 +54,11 @@ class Pace:
         self._name = principal.name
         self._limits = principal.limits
         self._is_over = is_over
+
+    @property
+    def name(self) -> str:
+        """Of the caller."""
+        return self._name
 
     def take(self, size: int, is_over: Callable[[], bool | None]) -> bool:
         """Wait until this many bytes may be read; returns False if the stream ended before."""
@@ -104,67 +111,136 @@ def publish(
     pace: Pace,
 ) -> None:
     """Publish a whole stream, as long as its caller may."""
-    ahead = _Ahead(pace)
-    publishing = _Publishing(broker, command, ahead, answer, is_over, check_access)
-    thread = threading.Thread(target=publishing.run, name="headrace-flight-upload", daemon=True)
+    upload = _Upload(broker, command, answer, is_over, check_access, pace)
+    thread = threading.Thread(target=upload.answer_all, name="headrace-flight-upload", daemon=True)
     thread.start()
     try:
         for batch in batches:
-            ahead.put(batch)
-            if isinstance(publishing.failure, AccessDenied):
+            if not upload.put(batch):
                 # Nothing more is read from a caller without the right.
                 break
     except (InvalidInput, Closed) as error:
-        ahead.end()
+        upload.end()
         thread.join()
-        publishing.tell(error)
+        upload.tell(error)
         raise
     finally:
-        ahead.end()
+        upload.end()
         thread.join()
-    if publishing.failure is not None:
-        raise publishing.failure
+    if upload.failure is not None:
+        raise upload.failure
 
 
-class _Publishing:
+class _Entered(NamedTuple):
+    """A batch that was put into an intake, and its bytes."""
+
+    intake: TopicIntake
+    submission: Submission
+    size: int
+
+
+class _Upload:
     """The publishing of one stream."""
 
     def __init__(
         self,
         broker: Broker,
         command: Publish,
-        ahead: _Ahead,
         answer: Answer,
         is_over: Callable[[], bool],
         check_access: CheckAccess,
+        pace: Pace,
     ) -> None:
         self._broker = broker
         self._command = command
-        self._ahead = ahead
         self._answer = answer
         self._is_over = is_over
         self._check_access = check_access
+        self._pace = pace
         self._number = command.first_number
+        self._lane = Lane()
+        # What is to be answered, in order, and its bytes; None is the end of the stream.
+        self._changed = threading.Condition()
+        self._entered: deque[_Entered | Exception | None] = deque()
+        self._bytes = 0
+        # Whether nothing more is put in, because of what is or will be the last answer; why the publishing has ended.
+        self._is_refused = False
         self.failure: Exception | None = None
 
-    def run(self) -> None:
-        """Publish until the stream ends or an error occurs; the top of a thread."""
+    # The thread of the call
+
+    def put(self, batch: pa.RecordBatch) -> bool:
+        """Put in a batch, waiting for space, or drop it if the publishing has ended; returns whether to read on."""
+        size = batch.nbytes
+        with self._changed:
+            while self._is_full() and not self._is_refused:
+                self._changed.wait()
+        is_taken = not self._is_refused and self._pace.take(size, lambda: self._is_refused)
+        if not is_taken and not self._is_refused:
+            # Nothing after a dropped batch may be written: its retry would count as a duplicate.
+            self._add(Closed("the server"))
+            return False
+        if not is_taken:
+            # Nothing more is read from a caller without the right.
+            return not isinstance(self.failure, AccessDenied)
         try:
-            while (batches := self._ahead.take(self._has_ended)) is not None:
-                try:
-                    self._check_access()
-                    self._publish(batches)
-                finally:
-                    self._ahead.done(batches)
+            self._check_access()
+            submission = self._submission(batch)
+            intake = self._broker.intake(self._command.topic)
+            intake.put(submission, self._broker.settings.publish_timeout_seconds)
+        except Exception as error:
+            self._pace.give_back(size)
+            self._add(error)
+            return not isinstance(error, AccessDenied)
+        self._add(_Entered(intake, submission, size))
+        return True
+
+    def end(self) -> None:
+        """No more batches will be put in."""
+        self._add(None)
+
+    def _add(self, entered: _Entered | Exception | None) -> None:
+        with self._changed:
+            is_dropped = self._is_refused
+            if isinstance(entered, Exception) and not isinstance(entered, InvalidInput):
+                self._is_refused = True
+            if not is_dropped or entered is None:
+                self._entered.append(entered)
+                self._bytes += entered.size if isinstance(entered, _Entered) else 0
+                self._changed.notify_all()
+        if is_dropped and isinstance(entered, _Entered):
+            self._drop(entered)
+
+    def _submission(self, batch: pa.RecordBatch) -> Submission:
+        command, key, fence = self._command, None, None
+        if command.epoch is not None:
+            fence = Fence((command.producer_id, command.message_group_id), check_epoch(command.epoch))
+        elif command.writer is not None:
+            key = check_commit_key(CommitKey(command.writer, self._number))
+        self._number += 1
+        return Submission([check_batch(batch)], key, fence=fence, lane=self._lane, account=self._pace.name)
+
+    def _is_full(self) -> bool:
+        return len(self._entered) >= _AHEAD_BATCHES or self._bytes >= _AHEAD_BYTES
+
+    # The thread that answers
+
+    def answer_all(self) -> None:
+        """Answer until the stream ends or an error occurs; the top of a thread."""
+        try:
+            while (entered := self._next()) is not None:
+                outcome = entered if isinstance(entered, Exception) else self._outcome(entered)
+                if isinstance(outcome, Receipts):
+                    self._answer(encode_receipts(outcome.to_arrow()))
+                elif isinstance(outcome, InvalidInput):
+                    self._answer(encode_refusal(outcome))
+                else:
+                    raise outcome
         except Exception as error:
             self.failure = error
             self.tell(error)
         finally:
-            self._ahead.refuse()
-
-    def _has_ended(self) -> bool:
-        self._check_access()
-        return self._is_over()
+            self._refuse()
 
     def tell(self, error: Exception) -> None:
         """Send an error as the last answer."""
@@ -175,114 +251,39 @@ class _Publishing:
                 # The client has disconnected.
                 return
 
-    def _publish(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Publish all together; if that fails, one by one, to find the invalid ones."""
-        if self._command.writer is None and len(batches) > 1:
-            try:
-                receipts = self._write(pa.concat_batches(batches))
-            except (InvalidInput, pa.ArrowException):
-                pass
-            else:
-                self._answer_each(batches, receipts)
-                return
-        for batch in batches:
-            try:
-                self._answer(encode_receipts(self._write(batch).to_arrow()))
-            except InvalidInput as error:
-                self._answer(encode_refusal(error))
-
-    def _answer_each(self, batches: Sequence[pa.RecordBatch], receipts: Receipts) -> None:
-        start = 0
-        for batch in batches:
-            self._answer(encode_receipts(receipts.slice(start, start + batch.num_rows).to_arrow()))
-            start += batch.num_rows
-
-    def _write(self, batch: pa.RecordBatch) -> Receipts:
-        if tracing.active is None:
-            return self._commit(batch)
-        with tracing.active.publishing(self._command.topic, batch):
-            return self._commit(batch)
-
-    def _commit(self, batch: pa.RecordBatch) -> Receipts:
-        command = self._command
-        if command.epoch is not None:
-            return self._broker.publish_as(
-                command.topic, batch, command.producer_id, command.message_group_id, command.epoch
-            )
-        key = None if command.writer is None else CommitKey(command.writer, self._number)
-        self._number += 1
-        return self._broker.publish(command.topic, batch, key)
-
-
-class _Ahead:
-    """Batches that were read and not yet published, limited in number and bytes."""
-
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
-        self._changed = threading.Condition()
-        self._batches: deque[pa.RecordBatch] = deque()
-        self._bytes = 0
-        self._ended = False
-        self._refused = False
-
-    def put(self, batch: pa.RecordBatch) -> None:
-        """Add a batch, waiting for space; after the publishing has ended, it is dropped."""
-        size = batch.nbytes
+    def _next(self) -> _Entered | Exception | None:
+        """What is to be answered next; None at the end of the stream."""
         with self._changed:
-            while self._is_full() and not self._refused:
-                self._changed.wait()
-        # Only here are batches put, so there is still room.
-        if not self._pace.take(size, lambda: self._refused):
-            if self._refused:
-                return
-            # Nothing after a dropped batch may be written: its retry would count as a duplicate.
-            self.refuse()
-            raise Closed("the server")
-        with self._changed:
-            if self._refused:
-                self._pace.give_back(size)
-                return
-            self._batches.append(batch)
-            self._bytes += size
-            self._changed.notify_all()
-
-    def take(self, is_over: Callable[[], bool]) -> list[pa.RecordBatch] | None:
-        """The first batches to publish together, at least one; empty at the end of the stream."""
-        with self._changed:
-            while not self._batches:
-                if self._ended:
-                    return None
-                if is_over():
+            while not self._entered:
+                self._check_access()
+                if self._is_over():
                     raise Closed("the server")
                 self._changed.wait(_PATIENCE_SECONDS)
-            taken: list[pa.RecordBatch] = []
-            rows = size = 0
-            while self._batches:
-                rows, size = rows + self._batches[0].num_rows, size + self._batches[0].nbytes
-                if taken and (rows > FRAME_ROWS or size > _TOGETHER_BYTES):
-                    break
-                taken.append(self._batches.popleft())
-                self._bytes -= taken[-1].nbytes
-            self._changed.notify_all()
-            return taken
+            return self._entered.popleft()
 
-    def done(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """What was taken is dealt with."""
-        self._pace.give_back(sum(batch.nbytes for batch in batches))
+    def _outcome(self, entered: _Entered) -> Receipts | Exception:
+        intake, submission, size = entered
+        try:
+            if tracing.active is None:
+                return intake.result(submission)
+            with tracing.active.publishing(self._command.topic, submission.batches[0]):
+                return intake.result(submission)
+        finally:
+            self._pace.give_back(size)
+            with self._changed:
+                self._bytes -= size
+                self._changed.notify_all()
 
-    def end(self) -> None:
-        """No more batches will be added."""
+    def _refuse(self) -> None:
+        """Nothing more is answered, nor written if that has not begun."""
         with self._changed:
-            self._ended = True
+            self._is_refused = True
+            left = [entered for entered in self._entered if isinstance(entered, _Entered)]
+            self._entered.clear()
             self._changed.notify_all()
+        for entered in left:
+            self._drop(entered)
 
-    def refuse(self) -> None:
-        """No more batches will be taken."""
-        with self._changed:
-            self._refused = True
-            self._pace.give_back(sum(batch.nbytes for batch in self._batches))
-            self._batches.clear()
-            self._changed.notify_all()
-
-    def _is_full(self) -> bool:
-        return len(self._batches) >= _AHEAD_BATCHES or self._bytes >= _AHEAD_BYTES
+    def _drop(self, entered: _Entered) -> None:
+        entered.intake.abandon(entered.submission)
+        self._pace.give_back(entered.size)
