@@ -21,8 +21,12 @@ import logging
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
 
 from headrace.core.errors import HeadraceError
 from headrace.core.reports.descriptions import ServerDescription
@@ -79,27 +83,37 @@ class Nodes:
         """All nodes; this one has the address that the caller knows it by."""
         return sorted([Node(self.own_id, *own_address), *self._others], key=lambda node: node.id)
 
-    def leaders(self, topic_id: int, partitions: range) -> list[int]:
-        """The ids of the nodes that these partitions are given to."""
-        return self._chosen((f"{topic_id}/{partition}" for partition in partitions), self._others)
+    def leaders(self, topic_id: int, partitions: int) -> npt.NDArray[np.int32]:
+        """The ids of the nodes that the partitions of a topic, so many, are given to."""
+        return _leaders(topic_id, partitions, self._ids())
 
     def coordinators(self, groups: Iterable[str], own_address: tuple[str, int]) -> list[Node]:
         """The nodes that know the members of these groups."""
-        others = self._others
-        nodes = {node.id: node for node in (Node(self.own_id, *own_address), *others)}
-        return [nodes[node_id] for node_id in self._chosen(map(_of_group, groups), others)]
+        nodes = {node.id: node for node in (Node(self.own_id, *own_address), *self._others)}
+        return [nodes[node_id] for node_id in _chosen(map(_of_group, groups), tuple(nodes))]
 
     def is_coordinator(self, group: str) -> bool:
         """Whether this server knows the members of a group."""
-        return self._chosen([_of_group(group)], self._others) == [self.own_id]
+        return _chosen([_of_group(group)], self._ids()) == [self.own_id]
 
-    def _chosen(self, keys: Iterable[str], others: tuple[Node, ...]) -> list[int]:
-        """For each key the node whose checksum with it is largest; the part of the key is computed once."""
-        if not others:
-            return [self.own_id for _ in keys]
-        ends = [(node_id, f"/{node_id}".encode()) for node_id in (self.own_id, *(node.id for node in others))]
-        sums = (zlib.crc32(key.encode()) for key in keys)
-        return [max((zlib.crc32(end, begun), node_id) for node_id, end in ends)[1] for begun in sums]
+    def _ids(self) -> tuple[int, ...]:
+        return (self.own_id, *(node.id for node in self._others))
+
+
+# Clients ask for the same topics again and again. If all have as many partitions as a topic may, this is 10 MB.
+@lru_cache(maxsize=256)
+def _leaders(topic_id: int, partitions: int, ids: tuple[int, ...]) -> npt.NDArray[np.int32]:
+    """Of the nodes of these ids those that the partitions of a topic are given to; nobody changes it."""
+    return np.array(_chosen((f"{topic_id}/{partition}" for partition in range(partitions)), ids), np.int32)
+
+
+def _chosen(keys: Iterable[str], ids: tuple[int, ...]) -> list[int]:
+    """For each key the node whose checksum with it is largest; the part of the key is computed once."""
+    if len(ids) == 1:
+        return [ids[0] for _ in keys]
+    ends = [(node_id, f"/{node_id}".encode()) for node_id in ids]
+    sums = (zlib.crc32(key.encode()) for key in keys)
+    return [max((zlib.crc32(end, begun), node_id) for node_id, end in ends)[1] for begun in sums]
 
 
 def _of_group(group: str) -> str:

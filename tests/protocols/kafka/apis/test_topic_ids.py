@@ -102,13 +102,14 @@ def test_leaders_and_coordinators_are_those_of_rendezvous_hashing() -> None:
     async def chosen() -> tuple[list[int], list[Node], list[bool], list[int]]:
         with Broker.open("memory:") as broker:
             nodes = Nodes(Bridge(broker))
-            alone = nodes.leaders(7, range(3))
+            alone = nodes.leaders(7, 3).tolist()
             nodes._others = (Node(5, "five", 1), Node(99, "ninety-nine", 2))
             own = ("own", 3)
             groups = [f"g{number}" for number in range(50)]
             coordinators = nodes.coordinators(groups, own)
             assert [each.id for each in coordinators] == [expected(f"group/{group}") for group in groups]
-            return nodes.leaders(7, range(50)), coordinators, [nodes.is_coordinator(group) for group in groups], alone
+            leaders = nodes.leaders(7, 50).tolist()
+            return leaders, coordinators, [nodes.is_coordinator(group) for group in groups], alone
 
     def expected(key: str) -> int:
         return max((0, 5, 99), key=lambda node_id: (zlib.crc32(f"{key}/{node_id}".encode()), node_id))

@@ -8,7 +8,7 @@ from headrace.protocols.kafka.coordinator.assignment import Owned, Plan, assign
 from headrace.protocols.kafka.coordinator.consumer_group import JOINING, ConsumerGroup, ConsumerHeartbeat
 from headrace.protocols.kafka.coordinator.group import ClassicGroup, State
 from headrace.protocols.kafka.coordinator.requests import Join
-from tests.protocols.kafka.coordinator.work import work
+from tests.protocols.kafka.work import work
 
 TOPICS = frozenset({"t"})
 # For twice as much; quadratic work would be four times as much.

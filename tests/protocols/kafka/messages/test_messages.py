@@ -6,15 +6,18 @@ import io
 import tracemalloc
 from typing import Any
 
+import numpy as np
 import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from headrace.protocols.kafka.apis.table import APIS
 from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader
+from headrace.protocols.kafka.messages.rows import Rows
 from headrace.protocols.kafka.messages.schema import SchemaField, Struct, request_schema, response_schema
 from headrace.protocols.kafka.messages.writer import Writer
 
+METADATA = 3
 SERVED = [(key, version) for key, api in APIS.items() for version in api.versions]
 VALUES: dict[str, Any] = {"string": "täxt", "bytes": b"bytes", "records": b"records", "bool": True, "error_code": 3}
 
@@ -53,6 +56,21 @@ def test_every_served_message_is_the_one_that_kio_has(key: int, version: int) ->
         read = reader.struct(struct)
         assert reader.left == 0
         assert written(struct, _plain(read)) == data
+
+
+@pytest.mark.parametrize("version", APIS[METADATA].versions)
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_rows_are_what_their_structs_are(version: int, count: int) -> None:
+    def partition(number: int, leader: int) -> dict[str, Any]:
+        replicas = {"replica_nodes": [leader], "isr_nodes": [leader, number], "offline_replicas": []}
+        return {"error_code": 0, "partition_index": number, "leader_id": leader, "leader_epoch": -1, **replicas}
+
+    numbers, leaders = range(count), np.array([-1, 0, (1 << 31) - 1, -(1 << 31), 255] * count)[:count]
+    struct = response_schema(METADATA, version).struct
+    each: Any = [partition(*pair) for pair in zip(numbers, leaders.tolist(), strict=True)]
+    rows = Rows(partition, number=numbers, leader=leaders)
+    one, other = ({"brokers": [], "topics": [{"name": "t", "partitions": parts}]} for parts in (rows, each))
+    assert written(struct, one) == written(struct, other)
 
 
 def _plain(value: Any) -> Any:

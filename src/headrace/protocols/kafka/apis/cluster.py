@@ -15,6 +15,7 @@ from headrace.core.topics.settings import TopicOptions
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of, topic_uuid
 from headrace.protocols.kafka.errors import code_of
+from headrace.protocols.kafka.messages.rows import Rows
 
 CLUSTER_ID: Final = "headrace"
 # The settings of topics that are created over Kafka.
@@ -129,26 +130,23 @@ def _topic(call: Call, found: _Found) -> dict[str, Any]:
     described = {"error_code": found.error, "name": found.name, "topic_id": found.topic_id}
     if found.reader is None:
         return {**described, "partitions": []}
-    nodes = call.parts.nodes
-    leaders = nodes.leaders(found.reader.topic_id, found.partitions)
-    # Lists that are the same for many partitions are made once.
-    replicas = {leader: [leader] for leader in set(leaders)}
-    none: list[int] = []
-    partitions = [
-        {
-            "error_code": ErrorCode.none,
-            "partition_index": number,
-            "leader_id": leader,
-            "leader_epoch": 0,
-            "replica_nodes": replicas[leader],
-            "isr_nodes": replicas[leader],
-            # The Java client fails without them.
-            "eligible_leader_replicas": none,
-            "last_known_elr": none,
-        }
-        for number, leader in zip(found.partitions, leaders, strict=True)
-    ]
-    return {**described, "partitions": partitions}
+    numbers, reader = found.partitions, found.reader
+    leaders = call.parts.nodes.leaders(reader.topic_id, reader.partitions)[numbers.start : numbers.stop]
+    return {**described, "partitions": Rows(_partition, number=numbers, leader=leaders)}
+
+
+def _partition(number: int, leader: int) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.none,
+        "partition_index": number,
+        "leader_id": leader,
+        "leader_epoch": 0,
+        "replica_nodes": [leader],
+        "isr_nodes": [leader],
+        # The Java client fails without them.
+        "eligible_leader_replicas": [],
+        "last_known_elr": [],
+    }
 
 
 async def describe_topic_partitions(call: Call, request: Any) -> dict[str, Any]:

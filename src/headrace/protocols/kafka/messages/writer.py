@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from headrace.protocols.kafka.messages.rows import Rows
 from headrace.protocols.kafka.messages.schema import NUMBERS, Numbers, SchemaField, Struct
 
 # Parts are joined when there are more: a number of a few bytes is an object of forty.
@@ -83,6 +84,9 @@ class Writer:
             self.unsigned_varint(count + 1)
         else:
             self.number("int32", count)
+        if isinstance(value, Rows):
+            self.parts.append(value.encoded(lambda element: _encoded(field, element, is_flexible)))
+            return
         for element in value or ():
             self._value(field, element, is_flexible)
             if len(self.parts) - self._joined > _PARTS_MAX:
@@ -113,6 +117,13 @@ class Writer:
             self.number(length_kind, length)
         if value is not None:
             self.parts.append(value)
+
+
+def _encoded(field: SchemaField, element: Any, is_flexible: bool) -> bytes:
+    """One element of an array."""
+    writer = Writer()
+    writer._value(field, element, is_flexible)
+    return writer.join()
 
 
 @cache
