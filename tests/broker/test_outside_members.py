@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from headrace.broker import Broker
+from headrace.broker.groups.groups import Groups
 from headrace.broker.groups.outside_members import CLAIM_SECONDS, OutsideMembers
 from headrace.core.errors import GroupSizeConflict
 from tests.broker.sites import Site
@@ -89,3 +95,82 @@ def test_a_server_alone_claims_in_memory(disk_site: Site) -> None:
     broker.join_group("orders", "billing", "m1")
     with pytest.raises(GroupSizeConflict, match="native members in topic 'orders'"):
         broker.claims.claim("billing", {"orders"}, "Kafka")
+
+
+def test_a_claim_in_use_is_not_given_up() -> None:
+    now = 100.0
+    members = OutsideMembers(lambda: now)
+    with members.expected("billing", ["orders"], "Kafka"):
+        members.claimed(["orders"], "billing")
+        now += 2 * CLAIM_SECONDS
+        assert members.unused_claims() == set()
+    assert members.unused_claims() == {("orders", "billing")}
+
+
+def test_native_members_are_refused_from_before_the_claim_until_the_group_is_held(site: Site) -> None:
+    broker = site.open()
+    broker.create_topic("orders")
+    outside = broker.claims.outside
+    with outside.expected("billing", ["orders"], "Kafka"), outside.expected("billing", ["orders"], "Kafka"):
+        broker.claims.claim("billing", {"orders"}, "Kafka")
+        with outside.expected("billing", ["orders"], "Kafka"):
+            pass
+        for join in JOINS.values():
+            with pytest.raises(GroupSizeConflict, match="Kafka members in topic 'orders'"):
+                join(broker)
+        outside.hold("billing", ["orders"], "Kafka")
+    with pytest.raises(GroupSizeConflict, match="Kafka members in topic 'orders'"):
+        broker.join_group("orders", "billing", "m1")
+    outside.release("billing", ["orders"])
+    broker.join_group("orders", "billing", "m1")
+
+
+JOINS: dict[str, Callable[[Broker], object]] = {
+    "join": lambda broker: broker.join_group("orders", "billing", "m1"),
+    "register": lambda broker: broker.register_group("orders", "billing", consumers=2),
+}
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_claim_waits_for_a_native_member_that_joins_at_the_same_time(
+    site: Site, join: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member was let in, and is not stored yet: then the claim begins."""
+    broker = site.open()
+    broker.create_topic("orders")
+    is_let_in, has_claimed = threading.Event(), threading.Event()
+    refused: list[GroupSizeConflict] = []
+    original: Any = getattr(Groups, join)
+
+    def slow(*args: Any) -> Any:
+        is_let_in.set()
+        # Without a turn the claim ends here, and finds nobody.
+        has_claimed.wait(0.3)
+        return original(*args)
+
+    def claim() -> None:
+        is_let_in.wait()
+        with broker.claims.outside.expected("billing", ["orders"], "Kafka"):
+            try:
+                broker.claims.claim("billing", {"orders"}, "Kafka")
+            except GroupSizeConflict as error:
+                refused.append(error)
+        has_claimed.set()
+
+    monkeypatch.setattr(Groups, join, slow)
+    claiming = threading.Thread(target=claim)
+    claiming.start()
+    JOINS[join](broker)
+    claiming.join()
+    (error,) = refused
+    assert "native members in topic 'orders'" in str(error)
+
+
+def test_a_group_that_another_server_holds_gets_no_fixed_size(shared_site: Site) -> None:
+    holder, other = shared_site.open(), shared_site.open()
+    holder.servers.advertise({"kafka": "kafka://127.0.0.1:1"})
+    holder.create_topic("orders")
+    holder.claims.claim("billing", {"orders"}, "Kafka")
+    with pytest.raises(GroupSizeConflict, match=f"Kafka members, at server {holder.servers.id}"):
+        other.register_group("orders", "billing", consumers=2)
+    other.register_group("orders", "billing", important=True)

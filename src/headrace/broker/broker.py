@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack
@@ -554,7 +554,10 @@ class Broker:
         """
         found, name = self._topics.find(topic), check_group_name(group)
         size = None if consumers is None else rules.check_consumers(consumers)
-        found.groups.register(name, size, rules.check_important(important), rules.check_read_from(read_from))
+        given = rules.check_important(important), rules.check_read_from(read_from)
+        # One of a fixed size is read by native consumers, which need not join.
+        with nullcontext() if size is None else self.claims.native(found.record.name, name):
+            found.groups.register(name, size, *given, self.servers.id)
         return describe_group(found, name, self._clock.now_us())
 
     def join_group(
@@ -574,10 +577,10 @@ class Broker:
         """
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
-        self.claims.outside.check(found.record.name, name)
-        joined = found.groups.join(
-            name, member, session_timeout_seconds, max_poll_seconds, topic_index, self.servers.id
-        )
+        with self.claims.native(found.record.name, name):
+            joined = found.groups.join(
+                name, member, session_timeout_seconds, max_poll_seconds, topic_index, self.servers.id
+            )
         return self._membership(found, joined, member)
 
     def heartbeat(

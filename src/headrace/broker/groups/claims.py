@@ -1,20 +1,26 @@
 """Claims: of the servers of a shared store the one whose protocol runs a group refuses native members at all of them.
 
-    claims.claim("billing", {"orders"}, "Kafka")      before the group has members of this kind in these topics
-    claims.release()                                  now and then: those that `outside` holds no more
+    with claims.outside.expected("billing", {"orders"}, "Kafka"):
+        claims.claim("billing", {"orders"}, "Kafka")      before the group has members of this kind in these topics
+        claims.outside.hold("billing", {"orders"}, "Kafka")
+    with claims.native("orders", "billing"): ...          while a native member joins
+    claims.release()                                      now and then: those that `outside` holds no more
 
-A claim counts as long as its server is listed. The coordinator of a group that moves to another server takes the claim
-over. On a store of one server nothing is stored: what is held in memory says it all. Thread-safe.
+At this server a group is claimed, and joined by native members, by one thread at a time: whoever comes second sees the
+first. A claim counts as long as its server is listed. The coordinator of a group that moves to another server takes the
+claim over. On a store of one server nothing is stored: what is held in memory says it all. Thread-safe.
+Lock order: the turn of a group, the lock of the claims, then those of the group's topics.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 
 from headrace.broker.cluster.servers import Servers
 from headrace.broker.groups.outside_members import OutsideMembers
+from headrace.broker.groups.turns import GroupTurns
 from headrace.broker.topics.registry import Topics
 from headrace.core.errors import TopicNotFound
 from headrace.core.names import check_group_name, topic_key
@@ -29,8 +35,17 @@ class GroupClaims:
         self._catalog = catalog
         self._servers = servers
         self.outside = OutsideMembers()
+        # Held by those who claim a group, and by native members who join it.
+        self._turns = GroupTurns()
         # Claims are made and given up one at a time.
         self._lock = threading.Lock()
+
+    @contextmanager
+    def native(self, topic: str, group: str) -> Iterator[None]:
+        """Refuse native members of a group that has others in a topic; while this lasts nobody claims it."""
+        with self._turns.of(group):
+            self.outside.check(topic, group)
+            yield
 
     def claim(self, group: str, topics: Collection[str], kind: str) -> None:
         """Refuse a group that has native members in any of these topics; no server lets any in from now on.
@@ -38,16 +53,17 @@ class GroupClaims:
         That ends some seconds after the group is held no more, or with this server. Topics are keys.
         """
         name = check_group_name(group)
-        if not self._servers.is_shared:
-            # Nobody else could let members in, and a group that does not exist has none.
-            present = {topic_id for topic_id, _ in self._catalog.named_groups([name])}
-            topics = {record.key for record in self._topics.records() if record.id in present}.intersection(topics)
-        with self._lock:
-            if self._servers.is_shared:
-                self.outside.claimed(topics, name)
-            for topic in sorted(topics, key=topic_key):
-                with suppress(TopicNotFound):
-                    self._topics.find(topic).groups.hold_for(name, self._servers.id, kind)
+        with self._turns.of(name):
+            if not self._servers.is_shared:
+                # Nobody else could let members in, and a group that does not exist has none.
+                present = {topic_id for topic_id, _ in self._catalog.named_groups([name])}
+                topics = {record.key for record in self._topics.records() if record.id in present}.intersection(topics)
+            with self._lock:
+                if self._servers.is_shared:
+                    self.outside.claimed(topics, name)
+                for topic in sorted(topics, key=topic_key):
+                    with suppress(TopicNotFound):
+                        self._topics.find(topic).groups.hold_for(name, self._servers.id, kind)
 
     def release(self) -> None:
         """Give up the claims of groups that have no members at this server any more."""

@@ -97,11 +97,18 @@ class Groups:
         """Another server changed a group, or may have: invalidate the cache."""
         self._store.forget()
 
-    def register(self, name: str, consumers: int | None, important: bool | None, read_from: ReadFrom) -> Group:
-        """Create a group, or change an existing one; where it begins is decided once, when it is created."""
+    def register(
+        self, name: str, consumers: int | None, important: bool | None, read_from: ReadFrom, server_id: str = ""
+    ) -> Group:
+        """Create a group, or change an existing one; where it begins is decided once, when it is created.
+
+        A fixed size is refused where another server than this one has claimed the group for members of its own.
+        """
         self._check_groups(name)
 
         def step(draft: GroupDraft) -> _Step:
+            if consumers is not None:
+                _check_holder(draft, name, server_id)
             if draft.group is not None:
                 return _put(draft, rules.register(draft.group, consumers, important))
             return _put(draft, Group(name, consumers, bool(important), read_from), self._beginning(read_from))
@@ -147,9 +154,7 @@ class Groups:
             if member not in before.members:
                 if len(after.members) > members_max:
                     raise QuotaExceeded(f"members in group {name!r}", "broker.members_per_group_max", members_max)
-                if (holder := draft.holder(server_id)) is not None:
-                    rule = f"it has {holder[1]} members, at server {holder[0]}, and members of one kind at a time"
-                    raise GroupSizeConflict(name, f"{rule}: stop them first")
+                _check_holder(draft, name, server_id)
             return _put(draft, after)
 
         return self._take(name, "group", step)
@@ -395,6 +400,13 @@ def positions_of(offsets: OffsetRange, committed: Mapping[int, int]) -> Int64s:
         if partition < len(positions):
             positions[partition] = max(positions[partition], offset)
     return offsets.past_gaps(positions)
+
+
+def _check_holder(draft: GroupDraft, name: str, server_id: str) -> None:
+    """Refuse native members of a group that another server has claimed for its own."""
+    if (holder := draft.holder(server_id)) is not None:
+        rule = f"it has {holder[1]} members, at server {holder[0]}, and members of one kind at a time"
+        raise GroupSizeConflict(name, f"{rule}: stop them first")
 
 
 def _put(draft: GroupDraft, group: Group, offsets: Mapping[int, int] | None = None) -> _Step:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace.core.errors import GroupSizeConflict
 from headrace.protocols.kafka.coordinator.requests import ASSIGNMENT_BYTES_MAX, PROTOCOLS_MAX
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.raw import RawClient
@@ -149,6 +150,33 @@ def test_native_members_are_looked_for_in_new_topics(
     for _ in range(3):
         assert client.call(JOIN_GROUP, 3, **joining("rejoined", "rejoined", joined.member_id)).error_code == NONE
     assert counted.since() == {"claim": 1}
+
+
+@pytest.mark.parametrize("version", ["classic", "newer"])
+def test_no_native_member_joins_between_the_claim_of_a_group_and_its_first_member(
+    site: Site, client: RawClient, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    topic, claim = f"between-{version}", site.broker.claims.claim
+    site.broker.create_topic(topic)
+    refused: list[GroupSizeConflict] = []
+
+    def claim_and_join(*args: Any) -> None:
+        claim(*args)
+        try:
+            site.broker.join_group(topic, topic, "native")
+        except GroupSizeConflict as error:
+            refused.append(error)
+
+    monkeypatch.setattr(site.broker.claims, "claim", claim_and_join)
+    if version == "classic":
+        assert client.call(JOIN_GROUP, 3, **joining(topic, topic)).error_code == NONE
+    else:
+        named = {"group_id": topic, "member_id": "m", "rebalance_timeout": 1_000, "subscribed_topic_names": [topic]}
+        joined = client.call(CONSUMER_HEARTBEAT, 0, **named, member_epoch=0, topic_partitions=[])
+        assert joined.error_code == NONE
+    assert len(refused) == 1
+    with pytest.raises(GroupSizeConflict):
+        site.broker.join_group(topic, topic, "native")
 
 
 def test_many_members_leave_at_once(site: Site, client: RawClient) -> None:

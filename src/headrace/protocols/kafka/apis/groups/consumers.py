@@ -25,7 +25,7 @@ from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Caller
 from headrace.edge.groups import may_read_all, require_all
 from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.groups.members import aside, claim, code_named, seen
+from headrace.protocols.kafka.apis.groups.members import aside, claimed, code_named, seen
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
 from headrace.protocols.kafka.coordinator.assignment import Owned
 from headrace.protocols.kafka.coordinator.consumer_group import (
@@ -103,7 +103,8 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
         subscription,
         call.principal.caller,
     )
-    member, is_told = await coordinator.consumer_heartbeat(call.principal, group_id, heartbeat)
+    async with claimed(call, group_id, topics or ()):
+        member, is_told = await coordinator.consumer_heartbeat(call.principal, group_id, heartbeat)
     assigned = None
     if is_told:
         places = member.assigned
@@ -160,7 +161,6 @@ async def _topics(
     subscription = replace(subscription, looked_up=looked_up)
     if present is not None and topics == present.topics:
         return None, subscription
-    await claim(call, group_id, topics)
     return topics, subscription
 
 

@@ -8,7 +8,8 @@ right on all topics. Groups that have native members, or a fixed size, cannot be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, ParamSpec, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -61,7 +62,6 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
             raise InvalidInput("metadata", "too many bytes", f"at most {METADATA_BYTES_MAX} of a member")
         call.require_group(request.group_id)
         topics = await call.parts.bridge.call(_readable, call.principal, request, protocols)
-        await claim(call, request.group_id, topics)
         rebalance_seconds = getattr(request, "rebalance_timeout", request.session_timeout) / _MILLISECONDS
         join = Join(
             request.member_id,
@@ -76,7 +76,8 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
             topics,
         )
         needs_id = call.version >= _ID_FIRST_VERSION
-        future = call.parts.coordinator.join(call.principal, request.group_id, join, needs_id)
+        async with claimed(call, request.group_id, topics):
+            future = call.parts.coordinator.join(call.principal, request.group_id, join, needs_id)
     except GroupError as error:
         return refused | {"error_code": code_named(error.error), "member_id": error.member_id}
     except HeadraceError as error:
@@ -151,11 +152,17 @@ def subscribed(protocols: Mapping[str, bytes]) -> set[str]:
     return topics
 
 
-async def claim(call: Call, group: str, topics: Collection[str]) -> None:
-    """Refuse a group that has native members in any of the topics that it does not read yet, and keep them out."""
-    new = call.parts.coordinator.unread(group, topics) - {ALL_TOPICS}
-    if new:
-        await call.parts.bridge.call(call.parts.bridge.broker.claims.claim, composed(group), new, KIND)
+@asynccontextmanager
+async def claimed(call: Call, group: str, topics: Collection[str]) -> AsyncIterator[None]:
+    """Refuse a group that has native members in any of the topics that it does not read yet, and keep them out.
+
+    The coordinator has to know the member before this ends: until then the claim alone holds the group.
+    """
+    claims, name, read = call.parts.bridge.broker.claims, composed(group), set(topics) - {ALL_TOPICS}
+    with claims.outside.expected(name, read, KIND):
+        if new := call.parts.coordinator.unread(group, read):
+            await call.parts.bridge.call(claims.claim, name, new, KIND)
+        yield
 
 
 async def _outcome(call: Call, future: asyncio.Future[Any]) -> Any:
