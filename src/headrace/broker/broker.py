@@ -710,7 +710,7 @@ class Broker:
         limit = check_whole("buffer_messages", buffer_messages, 1, FETCH_MESSAGES_MAX)
         joined_us = self._clock.monotonic_us()
         if isinstance(consumer, str):
-            found.groups.join(name, reader, session_timeout_seconds)
+            self.join_group(topic, name, reader, session_timeout_seconds)
         else:
             rules.assigned(found.groups.get(name), reader, found.record.partitions)
         return Subscription(found.topic, found.groups, name, reader, limit, self._clock, joined_us, self._delivery)
