@@ -158,6 +158,15 @@ class Principal:
             audit.record("done", operation, self.caller.name, self.address, **named)
         self.forget_changes()
 
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record a change that is required and done here, among others of the call; nothing of it if it fails."""
+        try:
+            yield
+            self.record_changes()
+        finally:
+            self.forget_changes()
+
     def forget_changes(self) -> None:
         """Record nothing of the changes that were required: they are not done, and the call goes on with others."""
         self._changes.clear()

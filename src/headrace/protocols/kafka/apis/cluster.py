@@ -98,9 +98,9 @@ def _found_or_made(call: Call, lookup: TopicLookup, ref: TopicRef, may_create: b
     found = _found(call, lookup, name, topic_id)
     if may_create and topic_id is None and found.error == ErrorCode.unknown_topic_or_partition:
         try:
-            call.principal.require("create_topic", name)
-            call.parts.bridge.broker.create_topic(name, **AS_CLIENTS_CHOOSE)
-            call.principal.record_changes()
+            with call.principal.recording():
+                call.principal.require("create_topic", name)
+                call.parts.bridge.broker.create_topic(name, **AS_CLIENTS_CHOOSE)
         except HeadraceError:
             # The client is told that the topic does not exist.
             return found

@@ -207,14 +207,15 @@ def _altered(
         if resource.resource_type != TOPIC:
             raise InvalidInput("resource type", str(resource.resource_type), "only configs of topics can be changed")
         name = resource.resource_name
-        call.principal.require("alter_topic", name)
-        settings = settings_for(resource.configs)
-        TopicSettings.make(**settings)
-        if is_trial:
-            call.parts.bridge.broker.reader(name)
-        else:
-            call.parts.bridge.broker.alter_topic(name, **settings)
-            call.principal.record_changes()
+        with call.principal.recording():
+            call.principal.require("alter_topic", name)
+            settings = settings_for(resource.configs)
+            TopicSettings.make(**settings)
+            if is_trial:
+                call.principal.forget_changes()
+                call.parts.bridge.broker.reader(name)
+            else:
+                call.parts.bridge.broker.alter_topic(name, **settings)
     except HeadraceError as error:
         code = ErrorCode.invalid_config if isinstance(error, InvalidInput) else code_of(error)
         return answer | {"error_code": code, "error_message": message_of(error)}

@@ -54,13 +54,14 @@ def _created(call: Call, topic: Any, is_trial: bool) -> dict[str, Any]:
     except InvalidInput as error:
         return answer | {"error_code": ErrorCode.invalid_partitions, "error_message": message_of(error)}
     try:
-        call.principal.require("create_topic", topic.name)
-        if _exists(broker, topic.name):
-            raise TopicExists(topic.name)
-        if is_trial:
-            return answer
-        made = broker.create_topic(topic.name, partitions, **settings)
-        call.principal.record_changes()
+        with call.principal.recording():
+            call.principal.require("create_topic", topic.name)
+            if _exists(broker, topic.name):
+                raise TopicExists(topic.name)
+            if is_trial:
+                call.principal.forget_changes()
+                return answer
+            made = broker.create_topic(topic.name, partitions, **settings)
     except HeadraceError as error:
         return answer | {"error_code": code_of(error), "error_message": message_of(error)}
     return answer | {
@@ -99,9 +100,9 @@ def _deleted(call: Call, lookup: TopicLookup, ref: TopicRef) -> dict[str, Any]:
     answer: dict[str, Any] = {**_named(ref), "error_code": ErrorCode.none}
     try:
         answer["name"] = name = lookup.name(ref)
-        call.principal.require("delete_topic", name)
-        call.parts.bridge.broker.delete_topic(name)
-        call.principal.record_changes()
+        with call.principal.recording():
+            call.principal.require("delete_topic", name)
+            call.parts.bridge.broker.delete_topic(name)
     except HeadraceError as error:
         return answer | {"error_code": code_of(error), "error_message": message_of(error)}
     return answer
@@ -120,13 +121,15 @@ def _grown(call: Call, topic: Any, is_trial: bool) -> dict[str, Any]:
     broker = call.parts.bridge.broker
     answer: dict[str, Any] = {"name": topic.name, "error_code": ErrorCode.none}
     try:
-        call.principal.require("alter_topic", topic.name)
-        present = broker.reader(topic.name).partitions
-        if topic.count <= present:
-            raise PartitionsCannotShrink("partitions", str(topic.count), f"there are {present} already")
-        if not is_trial:
-            broker.alter_topic(topic.name, topic.count)
-            call.principal.record_changes()
+        with call.principal.recording():
+            call.principal.require("alter_topic", topic.name)
+            present = broker.reader(topic.name).partitions
+            if topic.count <= present:
+                raise PartitionsCannotShrink("partitions", str(topic.count), f"there are {present} already")
+            if is_trial:
+                call.principal.forget_changes()
+            else:
+                broker.alter_topic(topic.name, topic.count)
     except HeadraceError as error:
         code = ErrorCode.invalid_partitions if isinstance(error, InvalidInput) else code_of(error)
         return answer | {"error_code": code, "error_message": message_of(error)}

@@ -16,7 +16,7 @@ from headrace.core.names import composed, topic_key
 from headrace.edge.groups import have_common
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups.members import hold_bytes, is_seen, seen
-from headrace.protocols.kafka.apis.groups.offsets import pieces, recorded, stored_topics
+from headrace.protocols.kafka.apis.groups.offsets import pieces, stored_topics
 from headrace.protocols.kafka.coordinator.group import ClassicGroup, State
 from headrace.protocols.kafka.errors import code_of
 
@@ -156,6 +156,6 @@ def _is_held(call: Call, name: str, topics: list[str]) -> bool:
 
 def _delete(call: Call, name: str, topics: list[str]) -> None:
     for topic in topics:
-        with recorded(call):
+        with call.principal.recording():
             call.principal.require("delete_group", topic, name)
             call.parts.bridge.broker.delete_group(topic, name)

@@ -8,7 +8,7 @@ text that a commit may carry is not kept. What is named twice is looked at once,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -171,22 +171,11 @@ def _committed_before(broker: Broker, topic: str, group: str) -> dict[int, int]:
 
 
 def _move_back(call: Call, topic: str, group: str, before: Mapping[int, int], back: dict[int, int]) -> None:
-    with recorded(call):
+    with call.principal.recording():
         call.principal.require("commit_back", topic, group)
         call.parts.bridge.broker.seek(topic, group, back)
         shown = {partition: [before[partition], back[partition]] for partition in sorted(back)[:_SHOWN_MAX]}
         call.principal.name_change(partitions=len(back), offsets=shown)
-
-
-@contextmanager
-def recorded(call: Call) -> Iterator[None]:
-    """Record a change that is required and done here; nothing of it if it fails."""
-    try:
-        yield
-    except BaseException:
-        call.principal.forget_changes()
-        raise
-    call.principal.record_changes()
 
 
 async def offset_fetch(call: Call, request: Any) -> dict[str, Any]:
@@ -328,12 +317,14 @@ def _forget(call: Call, topic: str, group: str, partitions: list[int], is_read: 
     broker = call.parts.bridge.broker
     try:
         good: list[int] = []
-        with suppress(GroupNotFound), recorded(call):
+        with suppress(GroupNotFound), call.principal.recording():
             call.principal.require("delete_group", topic, group)
             if is_read:
                 raise GroupSizeConflict(group, "its members read the topic")
             count = broker.reader(topic).partitions
             good += [partition for partition in partitions if 0 <= partition < count]
+            if not good:
+                call.principal.forget_changes()
             broker.forget_offsets(topic, group, good)
     except HeadraceError as error:
         code = ErrorCode.group_subscribed_to_topic if isinstance(error, GroupSizeConflict) else code_of(error)

@@ -48,6 +48,8 @@ async def _deleted(call: Call, topic: str, asked: Mapping[int, Any]) -> list[dic
             answers |= {partition: _failed(partition, error) for partition in part}
         else:
             answers |= {partition: _answer(partition, ErrorCode.none, start) for partition, start in starts.items()}
+    # Of a topic in which nothing was deleted nothing is recorded.
+    call.principal.forget_changes()
     return [answers[partition] for partition in asked]
 
 
