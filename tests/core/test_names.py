@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidInput
-from headrace.core.limits import ID_CHARACTERS_MAX, NAME_CHARACTERS_MAX
+from headrace.core.limits import COMBINING_MARKS_MAX, ID_CHARACTERS_MAX, NAME_CHARACTERS_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name, composed, topic_key
 
 
@@ -107,3 +107,34 @@ def test_a_checked_name_passes_again_unchanged(name: str) -> None:
 
 def test_text_is_composed_as_ids_are_stored() -> None:
     assert composed("e\u0301clair") == "\u00e9clair" == check_id("writer", "e\u0301clair")
+
+
+# In the wrong order, so that to compose them is to sort them: "above right" comes before "above".
+MARKS = "\u0315\u0301"
+
+
+@pytest.mark.parametrize("mark", [MARKS, "\u0344", "\u0f73", "\u0301"])
+def test_what_has_very_many_marks_in_a_row_is_no_name(mark: str) -> None:
+    marks = len(unicodedata.normalize("NFD", mark)) // len(mark)
+    good, bad = (f"n{mark * 31}"[: 1 + count // marks] for count in (COMBINING_MARKS_MAX, COMBINING_MARKS_MAX + marks))
+    assert check_id("writer", good) == composed(good) == unicodedata.normalize("NFC", good)
+    assert check_id("writer", composed(good)) == composed(good)
+    assert composed(composed(bad)) == composed(bad)
+    with pytest.raises(InvalidInput) as caught:
+        check_topic_name(bad)
+    assert caught.value.details() == {
+        "field": "topic name",
+        "value": ascii(bad),
+        "rule": "it may have at most 30 combining marks in a row",
+    }
+
+
+@pytest.mark.parametrize(
+    "text", [MARKS * 1_000_000, f"a{MARKS * 15}" * 100_000, "é" * 1_000_000], ids=["row", "rows", "long"]
+)
+def test_a_long_text_is_not_composed(text: str) -> None:
+    """It would take hours, with the interpreter's lock held."""
+    assert composed(text) is text
+    assert topic_key(text) == text.casefold()
+    with pytest.raises(InvalidInput):
+        check_topic_name(text)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.core.errors import Forbidden, InvalidInput
 from headrace.core.limits import GRANTS_PER_TOKEN_MAX
@@ -50,16 +53,33 @@ def test_a_pattern_matches(pattern: str, topic: str) -> None:
         ("a|b", "a"),
         ("orders", "*"),
         ("team-*", "*"),
+        ("abc*cde", "abcde"),
+        ("a*b*b", "ab"),
+        ("a*bc*c", "abc"),
     ],
 )
 def test_a_pattern_does_not_match(pattern: str, topic: str) -> None:
     assert not caller((pattern, ["read"])).may(Right.READ, topic)
 
 
+@given(st.text("ab*", min_size=1, max_size=8), st.text("ab", max_size=8))
+@settings(deadline=None, max_examples=500)
+def test_an_asterisk_is_any_number_of_characters(pattern: str, topic: str) -> None:
+    expression = ".*".join(map(re.escape, pattern.split("*")))
+    assert caller((pattern, ["read"])).may(Right.READ, topic) == (re.fullmatch(expression, topic) is not None)
+
+
+def test_a_pattern_is_compared_in_one_pass_with_a_name_of_any_length() -> None:
+    """A regular expression would try each place for each part: hours."""
+    ann = caller(("a*b*a*b*c", ["read"]))
+    assert not ann.may(Right.READ, "ab" * 50_000)
+    assert ann.may(Right.READ, "ab" * 50_000 + "c")
+
+
 def test_a_right_does_not_give_another() -> None:
-    for given in Right:
-        one = caller(("orders", [given.value]))
-        assert [right for right in Right if one.may(right, "orders")] == [given]
+    for each in Right:
+        one = caller(("orders", [each.value]))
+        assert [right for right in Right if one.may(right, "orders")] == [each]
 
 
 def test_grants_add_up() -> None:

@@ -8,6 +8,8 @@ MICROSECONDS = 1_000_000
 
 NAME_CHARACTERS_MAX = 255
 ID_CHARACTERS_MAX = 2048
+# In a row, in names and ids: what Unicode calls safe to process as a stream. No language needs a third of it.
+COMBINING_MARKS_MAX = 30
 PARTITIONS_MAX = 10_000
 TOPICS_MAX = 100_000
 # What a store may have unless its settings say otherwise: partitions of all topics together.

@@ -19,8 +19,6 @@ By default nothing is limited, so tokens that were created before the limits exi
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
@@ -30,7 +28,7 @@ import msgspec
 
 from headrace.core.errors import Forbidden, InvalidInput
 from headrace.core.limits import GRANTS_PER_TOKEN_MAX
-from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
+from headrace.core.names import check_group_name, check_id, check_topic_name, composed, topic_key
 
 ALL: Final = ("*",)
 
@@ -81,12 +79,12 @@ class Grant(msgspec.Struct, frozen=True):
 
     def gives(self, right: Right, topic_key: str, group: str | None, producer: str | None) -> bool:
         """Whether this grant gives the right."""
-        if right not in self.rights or not _matcher(self.pattern, True).fullmatch(topic_key):
+        if right not in self.rights or not _matches(self.pattern, True, topic_key):
             return False
         if producer and not _any_matches(self.producers, producer):
             return False
         if group is not None:
-            return _any_matches(self.groups, unicodedata.normalize("NFC", group))
+            return _any_matches(self.groups, composed(group))
         return right != Right.MANAGE or "*" in self.groups
 
     def names(self, producer: str) -> bool:
@@ -111,7 +109,7 @@ class ProducerOwners:
     def have(self, producer: str, topic_key: str) -> bool:
         """Whether an id belongs to the tokens that name it."""
         patterns = self._topics.get(producer)
-        return patterns is not None and any(_matcher(pattern, True).fullmatch(topic_key) for pattern in patterns)
+        return patterns is not None and any(_matches(pattern, True, topic_key) for pattern in patterns)
 
     def __bool__(self) -> bool:
         return bool(self._topics)
@@ -143,11 +141,11 @@ class Caller(msgspec.Struct, frozen=True):
     def may_see(self, topic: str) -> bool:
         """Whether any grant gives any right on the topic."""
         key = topic_key(topic)
-        return any(grant.rights and _matcher(grant.pattern, True).fullmatch(key) for grant in self.grants)
+        return any(grant.rights and _matches(grant.pattern, True, key) for grant in self.grants)
 
     def may_use_group(self, group: str) -> bool:
         """Whether any grant lets the caller read or manage as this group, on whatever topics."""
-        name = unicodedata.normalize("NFC", group)
+        name = composed(group)
         return any(grant.rights & _OF_GROUPS and _any_matches(grant.groups, name) for grant in self.grants)
 
     def may_move_back(self, topic: str, group: str) -> bool:
@@ -217,10 +215,29 @@ def check_grants(
 
 
 def _any_matches(patterns: Iterable[str], name: str) -> bool:
-    return any(pattern == "*" or _matcher(pattern, False).fullmatch(name) for pattern in patterns)
+    return any(pattern == "*" or _matches(pattern, False, name) for pattern in patterns)
+
+
+def _matches(pattern: str, is_topic: bool, name: str) -> bool:
+    """Whether a pattern, in which `*` stands for any characters, matches a name, however long that is.
+
+    Each part is looked for behind the one before: unlike a regular expression that never takes a step back.
+    """
+    first, *parts = _parts(pattern, is_topic)
+    if not parts:
+        return name == first
+    *inside, last = parts
+    place, end = len(first), len(name) - len(last)
+    if place > end or not name.startswith(first) or not name.endswith(last):
+        return False
+    for part in inside:
+        found = name.find(part, place, end)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
 
 
 @lru_cache(maxsize=4096)
-def _matcher(pattern: str, is_topic: bool) -> re.Pattern[str]:
-    parts = (topic_key(pattern) if is_topic else pattern).split("*")
-    return re.compile(".*".join(re.escape(part) for part in parts), re.DOTALL)
+def _parts(pattern: str, is_topic: bool) -> tuple[str, ...]:
+    return tuple((topic_key(pattern) if is_topic else pattern).split("*"))
