@@ -26,12 +26,19 @@ from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
 from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.protocols.kafka.apis import sasl
-from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, AnswerRoom, Call, Parts, Waited
+from headrace.protocols.kafka.apis.call import (
+    LOOP_ELEMENTS_MAX,
+    LOOP_REQUEST_BYTES_MAX,
+    AnswerRoom,
+    Call,
+    Parts,
+    Waited,
+)
 from headrace.protocols.kafka.apis.records.produce import begin_produce
 from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from headrace.protocols.kafka.apis.versions import api_versions
 from headrace.protocols.kafka.errors import outcome_of
-from headrace.protocols.kafka.frames import Frames
+from headrace.protocols.kafka.frames import Frame, Frames
 from headrace.protocols.kafka.messages.envelope import HEAD, SIZE, KafkaRequest, encode_answer, read_request
 from headrace.protocols.kafka.messages.reader import BadRequest, TooManyElements
 from headrace.protocols.kafka.repeated_fetch import EncodedAnswer, RepeatedFetch
@@ -129,7 +136,7 @@ class KafkaConnection:
                 return
             await self._serve(frame)
 
-    async def _serve(self, frame: bytes) -> None:
+    async def _serve(self, frame: Frame) -> None:
         # Before anything else is answered: a fetch that does not reach this task would not wait for that.
         self._repeated.end_idle()
         api_key, version, _ = HEAD.unpack_from(frame)
@@ -154,7 +161,7 @@ class KafkaConnection:
 
     # Requests that are answered in their turn
 
-    async def _answered(self, frame: bytes, api: Api, room: AnswerRoom) -> bytes:
+    async def _answered(self, frame: Frame, api: Api, room: AnswerRoom) -> bytes:
         """The bytes of the answer to a request."""
         api_key, version, correlation_id = HEAD.unpack_from(frame)
         if version not in api.versions:
@@ -163,6 +170,7 @@ class KafkaConnection:
             return self._encoded(API_VERSIONS, 0, correlation_id, refused, len(frame))
         fetch = self._repeated.read(frame)
         request = fetch or await self._request(frame, api)
+        room.is_large = len(frame) > LOOP_REQUEST_BYTES_MAX
         waited, self._frames.waited_seconds = Waited(self._frames.waited_seconds), 0.0
         if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
             answer = await self._log_in(api_key, version, request.fields)
@@ -179,13 +187,14 @@ class KafkaConnection:
             api_key, self._repeated.answer(fetch, frame, answer or {}, principal, waited.nothing), len(frame)
         )
 
-    async def _request(self, frame: bytes, api: Api) -> KafkaRequest:
-        """A request, read here if it has few elements, and in a thread if it has many."""
-        try:
-            return read_request(frame, min(LOOP_ELEMENTS_MAX, api.elements_max))
-        except TooManyElements:
-            if api.elements_max <= LOOP_ELEMENTS_MAX:
-                raise
+    async def _request(self, frame: Frame, api: Api) -> KafkaRequest:
+        """A request, read here if it has few elements and bytes, and in a thread if it has many."""
+        if len(frame) <= LOOP_REQUEST_BYTES_MAX:
+            try:
+                return read_request(frame, min(LOOP_ELEMENTS_MAX, api.elements_max))
+            except TooManyElements:
+                if api.elements_max <= LOOP_ELEMENTS_MAX:
+                    raise
         return await self._parts.bridge.call(read_request, frame, api.elements_max)
 
     def _encoded(self, api_key: int, version: int, correlation_id: int, answer: dict[str, Any], asked: int) -> bytes:
@@ -205,6 +214,7 @@ class KafkaConnection:
             request.client_id,
             self._host,
             self._advertised,
+            request.size,
             self._frames.gone,
             room,
             waited,
@@ -212,9 +222,9 @@ class KafkaConnection:
 
     # Produce requests, which share commits
 
-    def _following(self, api_key: int, version: int) -> list[bytes]:
+    def _following(self, api_key: int, version: int) -> list[Frame]:
         """More Produce requests that have arrived already."""
-        frames: list[bytes] = []
+        frames: list[Frame] = []
         size = 0
         while self._place.caller is not None and len(frames) < PIPELINED_MAX - 1 and size < PIPELINED_BYTES:
             head = self._frames.peek(HEAD.size)
@@ -225,7 +235,7 @@ class KafkaConnection:
             size += len(frame)
         return frames
 
-    async def _produce(self, api: Api, frames: list[bytes]) -> None:
+    async def _produce(self, api: Api, frames: list[Frame]) -> None:
         """Put the records of requests in line; if one of them cannot be read, those before it, and the end."""
         requests: list[KafkaRequest] = []
         answers: list[Awaitable[Answer]] = []

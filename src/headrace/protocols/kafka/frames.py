@@ -24,11 +24,15 @@ from headrace.protocols.kafka.settings import KafkaSettings
 
 # What is read ahead of the frame that is waited for, until the connection allows more.
 AHEAD_BYTES: Final = 64 << 10
+# A larger frame is the buffer that it arrived in: a copy of 64 MiB would hold the event loop, and take as much again.
+_COPIED_MAX: Final = 1 << 20
 # A connection that does not say who it is ends after this time.
 SIGN_IN_SECONDS: Final = 30.0
 # While others wait for the room that the part of a request takes, at least so much more of it must come in this time.
 _PROGRESS_BYTES: Final = 64 << 10
 _PROGRESS_SECONDS: Final = 2.0
+
+Frame = bytes | bytearray
 
 
 class Frames(asyncio.Protocol):
@@ -193,7 +197,7 @@ class Frames(asyncio.Protocol):
                 return None
         return int(SIZE.unpack_from(self._buffer)[0])
 
-    async def frame(self, size: int) -> bytes | None:
+    async def frame(self, size: int) -> Frame | None:
         """The next frame, whose length is acceptable; none if it is cut off. It holds room until it is released."""
         end = SIZE.size + size
         if len(self._buffer) < end:
@@ -215,16 +219,21 @@ class Frames(asyncio.Protocol):
             return None
         return bytes(self._buffer[SIZE.size : SIZE.size + length])
 
-    def ready(self) -> bytes:
+    def ready(self) -> Frame:
         """The next frame, of which `peek` has shown the beginning."""
         (size,) = SIZE.unpack_from(self._buffer)
         return self._cut(SIZE.size + size)
 
-    def _cut(self, end: int) -> bytes:
+    def _cut(self, end: int) -> Frame:
+        if end > _COPIED_MAX:
+            frame, self._buffer = self._buffer, self._buffer[end:]
+            # This moves nothing: what is left stays where it is.
+            del frame[end:], frame[: SIZE.size]
+            return frame
         with memoryview(self._buffer) as view:
-            frame = bytes(view[SIZE.size : end])
+            copied = bytes(view[SIZE.size : end])
         del self._buffer[:end]
-        return frame
+        return copied
 
     def release(self, size: int, frames: int = 1) -> None:
         """So many bytes of frames, in so many of them, take no memory any more."""

@@ -18,7 +18,7 @@ from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.apis.records.idle_fetch import IdleFetch, Nothing
 from headrace.protocols.kafka.apis.table import FETCH
 from headrace.protocols.kafka.errors import outcome_of
-from headrace.protocols.kafka.frames import Frames
+from headrace.protocols.kafka.frames import Frame, Frames
 from headrace.protocols.kafka.messages.envelope import (
     HEAD,
     KafkaRequest,
@@ -60,7 +60,7 @@ class RepeatedFetch:
         self._answered: _Answered | None = None
         self._idle: IdleFetch | None = None
 
-    def read(self, frame: bytes) -> KafkaRequest | None:
+    def read(self, frame: Frame) -> KafkaRequest | None:
         """The Fetch request that this frame is, read only if it differs from the last; none if it cannot be kept."""
         if self._request is not None and _is_same(frame, self._frame):
             return self._request
@@ -68,17 +68,18 @@ class RepeatedFetch:
         if api_key != FETCH or len(frame) > REQUEST_BYTES_MAX:
             return None
         self._request = read_request(frame)
-        self._frame, self._answered = frame, None
+        self._frame, self._answered = bytes(frame), None
         return self._request
 
     def answer(
-        self, request: KafkaRequest, frame: bytes, answer: dict[str, Any], principal: Principal, nothing: Nothing | None
+        self, request: KafkaRequest, frame: Frame, answer: dict[str, Any], principal: Principal, nothing: Nothing | None
     ) -> EncodedAnswer:
         """Encode the answer to what `read` returned; if it found nothing, be ready for the same request again."""
         _, _, correlation_id = HEAD.unpack_from(frame)
         encoded = self._encoded(request, correlation_id, answer)
         if self._answered is not None and nothing is not None and not self._frames.gone.has_begun:
-            self._idle = IdleFetch(self._parts, self._frames, principal, nothing, frame, encoded.data, encoded.outcome)
+            told = encoded.data, encoded.outcome
+            self._idle = IdleFetch(self._parts, self._frames, principal, nothing, bytes(frame), *told)
         return encoded
 
     def _encoded(self, request: KafkaRequest, correlation_id: int, answer: dict[str, Any]) -> EncodedAnswer:
@@ -97,7 +98,7 @@ class RepeatedFetch:
             self._idle = None
 
 
-def _is_same(frame: bytes, last: bytes) -> bool:
+def _is_same(frame: Frame, last: bytes) -> bool:
     """Whether two requests differ at most in their correlation ids."""
     number = HEAD.size - _CORRELATION_ID_BYTES
     return len(frame) == len(last) and frame[HEAD.size :] == last[HEAD.size :] and frame[:number] == last[:number]

@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 # Requests and answers with more elements than this are read and written in a thread: some milliseconds' worth.
 LOOP_ELEMENTS_MAX: Final = 1_000
+# The same for requests and answers with more bytes than this, which may be few and long names.
+LOOP_REQUEST_BYTES_MAX: Final = 1 << 20
 # What an element of an answer takes in memory until it is encoded: a fetched partition 480, one in Metadata 370.
 ANSWER_ELEMENT_BYTES: Final = 640
 
@@ -95,19 +97,22 @@ class Call:
     # The address of the client, and what clients are told to connect to.
     host: str
     advertised: tuple[str, int]
+    # How many bytes it had.
+    size: int
     gone: Draining
     room: AnswerRoom
     waited: Waited
 
     async def hold(self, elements: int, names: Iterable[str] = ()) -> None:
         """Wait for room for an answer before it is made: so many elements, such as partitions, and names in it."""
-        self.room.is_large |= elements > LOOP_ELEMENTS_MAX
         # Encoded and joined, a character may take four bytes twice.
-        await self.room.take(elements * ANSWER_ELEMENT_BYTES + 8 * sum(map(len, names)))
+        names_bytes = 8 * sum(map(len, names))
+        self.room.is_large |= elements > LOOP_ELEMENTS_MAX or names_bytes > LOOP_REQUEST_BYTES_MAX
+        await self.room.take(elements * ANSWER_ELEMENT_BYTES + names_bytes)
 
     async def work(self, elements: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of a function that does not block, called in a thread if it is about many elements."""
-        if elements <= LOOP_ELEMENTS_MAX:
+        """The result of a function that does not block, called in a thread if it is about much."""
+        if elements <= LOOP_ELEMENTS_MAX and self.size <= LOOP_REQUEST_BYTES_MAX:
             return function(*args, **kwargs)
         return await self.parts.bridge.call(function, *args, **kwargs)
 

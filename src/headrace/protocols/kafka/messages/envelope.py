@@ -34,7 +34,7 @@ class KafkaRequest:
     size: int
 
 
-def read_request(frame: bytes, elements_max: int = ELEMENTS_MAX) -> KafkaRequest:
+def read_request(frame: bytes | bytearray, elements_max: int = ELEMENTS_MAX) -> KafkaRequest:
     """A request, by its schema; `TooManyElements` if its arrays have more than that together."""
     api_key, version, correlation_id = HEAD.unpack_from(frame)
     schema = request_schema(api_key, version)

@@ -25,7 +25,7 @@ from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Caller
 from headrace.edge.groups import may_read_all, require_all
 from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.groups.members import aside, claimed, code_named, seen
+from headrace.protocols.kafka.apis.groups.members import claimed, code_named, seen
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
 from headrace.protocols.kafka.coordinator.assignment import Owned
 from headrace.protocols.kafka.coordinator.consumer_group import (
@@ -109,7 +109,7 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
     if is_told:
         places = member.assigned
         await call.hold(len(places))
-        assigned = {"topic_partitions": await aside(call, len(places), _grouped, places)}
+        assigned = {"topic_partitions": await call.work(len(places), _grouped, places)}
     return {
         "error_code": ErrorCode.none,
         "member_id": member.id,
@@ -183,7 +183,7 @@ async def _owned(call: Call, given: Any) -> frozenset[Owned] | None:
     """What a member says that it owns; what is not ours cannot be."""
     if given is None:
         return None
-    return await aside(call, sum(len(topic.partitions) for topic in given), _places, given)
+    return await call.work(sum(len(topic.partitions) for topic in given), _places, given)
 
 
 def _places(given: Any) -> frozenset[Owned]:
@@ -225,7 +225,7 @@ async def _described(call: Call, name: str) -> dict[str, Any]:
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": ASSIGNOR,
-        "members": await aside(call, elements, _members, members, sizes, names),
+        "members": await call.work(elements, _members, members, sizes, names),
     }
 
 

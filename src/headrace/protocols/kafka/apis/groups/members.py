@@ -8,9 +8,9 @@ right on all topics. Groups that have native members, or a fixed size, cannot be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -18,7 +18,7 @@ from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.names import check_group_name, composed, topic_key
 from headrace.edge.access import Principal
 from headrace.edge.groups import ALL_TOPICS, may_read_all, require_all
-from headrace.protocols.kafka.apis.call import ANSWER_ELEMENT_BYTES, LOOP_ELEMENTS_MAX, Call
+from headrace.protocols.kafka.apis.call import ANSWER_ELEMENT_BYTES, Call
 from headrace.protocols.kafka.coordinator.coordinator import KIND, Group
 from headrace.protocols.kafka.coordinator.requests import (
     REBALANCE_SECONDS_MAX,
@@ -37,9 +37,6 @@ _CONSUMER: Final = "consumer"
 # What a member may tell the others, over all protocols that it supports, and the topics among it.
 METADATA_BYTES_MAX: Final = 1 << 20
 TOPICS_MAX: Final = 10_000
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def code_named(error: str) -> ErrorCode:
@@ -115,13 +112,6 @@ def is_seen(call: Call, group: Group) -> bool:
     """Whether the caller may be told of a group: who may be in it; one that reads nothing, who is or may read all."""
     caller, roster = call.principal.caller, group.roster
     return caller in roster.callers or may_read_all(caller, group.id, roster.topics or [ALL_TOPICS])
-
-
-async def aside(call: Call, elements: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do work on so many elements; if they are many, in a thread."""
-    if elements > LOOP_ELEMENTS_MAX:
-        return await call.parts.bridge.call(work, *args, **kwargs)
-    return work(*args, **kwargs)
 
 
 async def hold_bytes(call: Call, size: int, elements: int) -> None:

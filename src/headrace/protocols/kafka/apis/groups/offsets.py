@@ -26,7 +26,7 @@ from headrace.core.names import check_group_name, composed, topic_key
 from headrace.core.rights import Right
 from headrace.edge.groups import ALL_TOPICS
 from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call
-from headrace.protocols.kafka.apis.groups.members import aside, code_named
+from headrace.protocols.kafka.apis.groups.members import code_named
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of, seen_name, topic_uuid
 from headrace.protocols.kafka.coordinator.requests import GroupError
 from headrace.protocols.kafka.errors import code_of
@@ -45,7 +45,7 @@ async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
     """Store the next offsets to read, if the member may."""
     group, error = request.group_id, ErrorCode.none
     count = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
-    wanted = await aside(call, count, _wanted, request.topics)
+    wanted = await call.work(count, _wanted, request.topics)
     await call.hold(count)
     names, keys = await _names(call, wanted)
     try:
@@ -69,7 +69,7 @@ async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
             codes |= await call.parts.bridge.call(_commit_all, call, group, {ref: wanted[ref] for ref in piece}, names)
     else:
         codes = {ref: dict.fromkeys(offsets, error) for ref, offsets in wanted.items()}
-    return {"topics": await aside(call, count, _answers, codes)}
+    return {"topics": await call.work(count, _answers, codes)}
 
 
 def _wanted(topics: Iterable[Any]) -> dict[TopicRef, dict[int, int]]:
@@ -202,7 +202,7 @@ async def _fetched(call: Call, group: str, topics: Any, stored: Mapping[str, lis
     else:
         count = len(topics) + sum(len(topic.partition_indexes) for topic in topics)
         await call.hold(count)
-        wanted = await aside(call, count, _asked, topics)
+        wanted = await call.work(count, _asked, topics)
     answers: list[dict[str, Any]] = []
     for piece in pieces(wanted):
         found = await call.parts.bridge.call(_committed, call, group, {ref: wanted[ref] for ref in piece})
@@ -282,7 +282,7 @@ async def offset_delete(call: Call, request: Any) -> dict[str, Any]:
         return {"error_code": ErrorCode.not_coordinator}
     count = len(request.topics) + sum(len(topic.partitions) for topic in request.topics)
     await call.hold(count)
-    wanted = await aside(call, count, _doomed, request.topics)
+    wanted = await call.work(count, _doomed, request.topics)
     present = call.parts.coordinator.named(group)
     if not present and not await call.parts.bridge.call(stored_topics, call, [group]):
         return {"error_code": ErrorCode.group_id_not_found}
