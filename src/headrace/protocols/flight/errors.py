@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -43,6 +43,18 @@ def translated() -> Iterator[None]:
             raise carrying(short) from None
         logger.exception("a Flight call failed")
         raise flight.FlightInternalError(f"unexpected error: {UNEXPECTED_MARK}") from error
+
+
+def answering(write: Callable[[pa.Buffer], None]) -> Callable[[pa.Buffer], None]:
+    """The same; a client that has left ends its call, as one that cancels it does, and is no error of the server."""
+
+    def answer(data: pa.Buffer) -> None:
+        try:
+            write(data)
+        except OSError as error:
+            raise pa.ArrowCancelled(f"the client has left: {error}") from error
+
+    return answer
 
 
 def carrying(error: HeadraceError) -> flight.FlightError:

@@ -28,7 +28,7 @@ from headrace.edge.arrow import batches_of_flight
 from headrace.edge.dispatch import perform
 from headrace.edge.limits import Limits
 from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, principal_of
-from headrace.protocols.flight.errors import translated
+from headrace.protocols.flight.errors import answering, translated
 from headrace.protocols.flight.reads import batches_of, schema_of, without_nulls
 from headrace.protocols.flight.uploads import Pace, publish, stage
 from headrace.wire import operations, tickets
@@ -84,7 +84,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
             with self._limits.flight_upload(principal.name):
                 pace = Pace(principal, lambda: bool(self.stopping.is_set() or context.is_cancelled()))
-                batches = _checked(batches_of_flight(reader), check)
+                batches, answer = _checked(batches_of_flight(reader), check), answering(writer.write)
                 try:
                     if isinstance(command, tickets.Stage):
                         stage(
@@ -92,12 +92,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                             command,
                             principal.stage_name(command.stage),
                             batches,
-                            writer.write,
+                            answer,
                             lease.check,
                             pace,
                         )
                     else:
-                        publish(self._broker, command, batches, writer.write, self.stopping.is_set, lease.check, pace)
+                        publish(self._broker, command, batches, answer, self.stopping.is_set, lease.check, pace)
                 except InvalidInput as error:
                     # The traceback frames keep the batch alive, which may be large.
                     error.__traceback__ = None
