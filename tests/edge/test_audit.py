@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from headrace.client import connect
 from headrace.core.errors import Forbidden, Unauthenticated
+from headrace.core.limits import AUDIT_REFUSALS_PER_MINUTE
 from headrace.core.rights import Right
 from headrace.edge import audit
 from headrace.edge.operations import OPERATIONS
@@ -47,7 +49,9 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    # Other tests of this process were refused, too.
+    monkeypatch.setattr(audit, "_refusals", audit.Refusals())
     opened = Place(tmp_path)
     yield opened
     opened.close()
@@ -172,6 +176,48 @@ def test_refusals_are_written_down(place: Place) -> None:
     }
     assert {line["address"] for line in lines} == {"127.0.0.1"}
     assert {line["token"] for line in lines if line["principal"] == "reader"} == {place.record.id}
+
+
+def test_refusals_that_one_caller_repeats_are_counted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(audit, "_refusals", audit.Refusals(lambda: now))
+    place.site.broker.create_topic("t")
+    client, nobody = place.site.new_client(place.reader), place.site.new_client("nonsense")
+    for _ in range(AUDIT_REFUSALS_PER_MINUTE + 7):
+        assert client.delete("/v1/topics/t").status_code == 403
+        assert nobody.get("/v1/topics").status_code == 401
+    # What others did and were refused is there, whoever fills the log.
+    other = place.site.new_client(place.site.access.create("other", [("o", ["read"])])[1])
+    assert other.delete("/v1/topics/t").status_code == 403
+    assert place.site.new_client(place.root).delete("/v1/topics/t").status_code == 204
+    told = Counter((line["event"], line["principal"]) for line in place.lines())
+    most = AUDIT_REFUSALS_PER_MINUTE
+    assert told == {
+        ("refused", "reader"): most,
+        ("refused", "unknown"): most,
+        ("refused", "other"): 1,
+        ("done", "root"): 1,
+    }
+    now += 60
+    more = [line for line in audit.recent(10) if "left_out" in line]
+    assert {(line["principal"], line.get("address"), line["left_out"]) for line in more} == {
+        ("reader", None, 7),
+        ("unknown", "127.0.0.1", 7),
+    }
+    assert [line["left_out"] for line in place.lines()[-2:]] == [7, 7]
+    assert client.delete("/v1/topics/t").status_code == 403
+    assert place.lines()[-1]["principal"] == "reader"
+
+
+def test_refusals_of_very_many_addresses_take_little_memory() -> None:
+    now = 0.0
+    refusals = audit.Refusals(lambda: now)
+    assert refusals.left_out() == []
+    written = sum(refusals.add(audit.UNKNOWN, f"10.0.{number // 256}.{number % 256}") for number in range(5_000))
+    assert written == 1_000 + AUDIT_REFUSALS_PER_MINUTE
+    now += 60
+    assert refusals.left_out() == [(audit.UNKNOWN, "others", 5_000 - written)]
+    assert refusals.left_out() == []
 
 
 def test_neither_secrets_nor_payloads_are_written_down(place: Place) -> None:

@@ -61,6 +61,8 @@ TICKET_BYTES_MAX = 1 << 20
 GRANTS_PER_TOKEN_MAX = 1_000
 # Entries of the audit log that a server keeps in memory, and how many of them one answer has by default.
 AUDIT_KEPT = 2_000
+# Refusals of one caller, or of one address without a token, that are written to the audit log in a minute.
+AUDIT_REFUSALS_PER_MINUTE = 100
 AUDIT_LISTED = 200
 # Maximum number of sources in one answer.
 SOURCES_LISTED = 1_000

@@ -35,8 +35,6 @@ LOOK_SECONDS: Final = 0.5
 # Of one call.
 REFUSALS_RECORDED_MAX: Final = 20
 
-_UNKNOWN: Final = "unknown"
-
 
 class Lease:
     """The permission to continue one operation. `version` is the version of the tokens at the last check."""
@@ -195,7 +193,7 @@ class Gate:
         try:
             caller = self._access.authenticate(token, certificate_name)
         except AccessDenied as error:
-            audit.record("refused", operation, _UNKNOWN, address, reason=str(error))
+            audit.record("refused", operation, audit.UNKNOWN, address, reason=str(error))
             raise
         self.limits.requests.take(caller.name)
         return Principal(
