@@ -11,7 +11,7 @@ in one commit; each partition is a part of it, and one that fails leaves the oth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -42,8 +42,8 @@ _LOOP_DECOMPRESSED_MAX: Final = 16 * LOOP_BYTES_MAX
 class _Part:
     """What a request has for one partition, as it came, and why it is refused before its records are looked at, if so.
 
-    Since version 13 requests name topics by id (`ref`); one that is not known has no name. Nobody changes it; `frozen`
-    would take most of the time to create one.
+    Since version 13 requests name topics by id (`ref`); one that is not known has no name. Nobody changes it, except
+    that a refusal is added when topics are looked up; `frozen` would take most of the time to create one.
     """
 
     ref: TopicRef
@@ -82,13 +82,30 @@ async def begin_produce(call: Call, requests: Sequence[Any]) -> list[Awaitable[d
     """Put the records of requests in line; each answer, or none if the client wants none, is awaited afterwards."""
     parts_by_request = [await _parts_of(call, request) for request in requests]
     parts = list(chain.from_iterable(parts_by_request))
-    for topic in {part.topic for part in parts if part.refusal is None}:
-        await call.parts.bridge.know(topic)
+    knows = call.parts.bridge.broker.knows_topic
+    unknown = {part.topic for part in parts if part.refusal is None and not knows(part.topic)}
+    if unknown:
+        failed = await call.parts.bridge.call(_looked_up, call, unknown)
+        for part in parts:
+            part.refusal = part.refusal or failed.get(part.topic)
     outcomes = iter(await _put_in_line(call, parts))
     return [
         _answer(call, request_parts, list(islice(outcomes, len(request_parts))), request.acks != _NO_ACKS)
         for request, request_parts in zip(requests, parts_by_request, strict=True)
     ]
+
+
+def _looked_up(call: Call, topics: Iterable[str]) -> dict[str, HeadraceError]:
+    """Load topics that a shared store may have, those that the caller may publish to; why others may not be used."""
+    lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
+    failed: dict[str, HeadraceError] = {}
+    for topic in topics:
+        try:
+            call.principal.require("publish", topic)
+            lookup.reader(topic)
+        except HeadraceError as error:
+            failed[topic] = error
+    return failed
 
 
 async def _parts_of(call: Call, request: Any) -> list[_Part]:
