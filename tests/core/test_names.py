@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import COMBINING_MARKS_MAX, ID_CHARACTERS_MAX, NAME_CHARACTERS_MAX
-from headrace.core.names import check_group_name, check_id, check_topic_name, composed, topic_key
+from headrace.core.names import _marks, check_group_name, check_id, check_topic_name, composed, topic_key
 
 
 @pytest.mark.parametrize("name", ["a", "Orders", "all_topics", 'it\'s "quoted"', "süß 🚰", "a/b.c", "x" * 255, " "])
@@ -111,6 +112,12 @@ def test_text_is_composed_as_ids_are_stored() -> None:
 
 # In the wrong order, so that to compose them is to sort them: "above right" comes before "above".
 MARKS = "\u0315\u0301"
+
+
+def test_the_marks_are_all_that_unicode_has() -> None:
+    every = [chr(number) for number in range(sys.maxunicode + 1)]
+    marks = [ord(each) for each in every if all(map(unicodedata.combining, unicodedata.normalize("NFD", each)))]
+    assert _marks().nonzero()[0].tolist() == marks
 
 
 @pytest.mark.parametrize("mark", [MARKS, "\u0344", "\u0f73", "\u0301"])

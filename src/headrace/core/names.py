@@ -9,10 +9,12 @@ what has too many of them in a row is no name, and is left as it is.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from functools import cache
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import COMBINING_MARKS_MAX, ID_CHARACTERS_MAX, NAME_CHARACTERS_MAX
@@ -23,6 +25,8 @@ _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _PARTS_MAX: Final = 4
 # All combining marks are between these.
 _MARKS: Final = range(0x300, 0x1F000)
+# These are none by themselves.
+_MARKS_OF_MARKS: Final = "\u0f73\u0f75\u0f81"
 
 
 def check_topic_name(name: object) -> str:
@@ -43,18 +47,21 @@ def composed(text: str) -> str:
 
 
 def _has_many_marks(text: str) -> bool:
-    return len(text) > COMBINING_MARKS_MAX and _many_marks().search(text) is not None
+    """Whether a text has so many combining marks in a row that it is no name."""
+    if len(text) <= COMBINING_MARKS_MAX or text.isascii():
+        return False
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    others = np.flatnonzero(~_marks()[np.minimum(codes, _MARKS.stop)])
+    return bool(np.diff(others, prepend=-1, append=len(text)).max() > COMBINING_MARKS_MAX + 1)
 
 
 @cache
-def _many_marks() -> re.Pattern[str]:
-    """Too many combining marks in a row, or characters that are composed of such alone."""
-    marks = [chr(number) for number in _MARKS if all(map(unicodedata.combining, _parts(chr(number))))]
-    return re.compile(f"[{''.join(marks)}]{{{COMBINING_MARKS_MAX + 1}}}")
-
-
-def _parts(character: str) -> str:
-    return unicodedata.normalize("NFD", character)
+def _marks() -> npt.NDArray[np.bool_]:
+    """Whether a character is a combining mark, or composed of such alone; the last stands for all others."""
+    marks = np.zeros(_MARKS.stop + 1, np.bool_)
+    marks[_MARKS.start : _MARKS.stop] = np.fromiter(map(unicodedata.combining, map(chr, _MARKS)), np.uint8)
+    marks[list(map(ord, _MARKS_OF_MARKS))] = True
+    return marks
 
 
 def check_id(field: str, value: object) -> str:
