@@ -56,7 +56,7 @@ class Cost:
 BOUNDS: Final = {
     "answer_bytes": 32 * MIB,
     "memory_bytes": 256 * MIB,
-    "processor_seconds": 8.0,
+    "processor_seconds": 5.0,
     "wait_processor_seconds": 1.0,
     "wait_seconds": 10.0,
 }

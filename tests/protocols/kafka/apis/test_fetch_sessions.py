@@ -144,7 +144,9 @@ def part_of(each: SessionTopic, *ends: int, start: int = 0) -> FetchPart:
 
 def answered(part: FetchPart) -> dict[int, int]:
     """What is answered of a part: the error of each partition."""
-    return {each["partition_index"]: each["error_code"] for each in part.answers()}
+    answers = part.answers()
+    assert isinstance(answers, list)
+    return {each["partition_index"]: each["error_code"] for each in answers}
 
 
 def test_news_is_messages_errors_and_offsets_that_moved() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
+import numpy as np
 from kio.schema.errors import ErrorCode
 
 from headrace.broker.read.topic_reader import TopicReader
@@ -130,9 +131,9 @@ def _topic(call: Call, found: _Found) -> dict[str, Any]:
     described = {"error_code": found.error, "name": found.name, "topic_id": found.topic_id}
     if found.reader is None:
         return {**described, "partitions": []}
-    numbers, reader = found.partitions, found.reader
-    leaders = call.parts.nodes.leaders(reader.topic_id, reader.partitions)[numbers.start : numbers.stop]
-    return {**described, "partitions": Rows(_partition, number=numbers, leader=leaders)}
+    reader, first, stop = found.reader, found.partitions.start, found.partitions.stop
+    leaders = call.parts.nodes.leaders(reader.topic_id, reader.partitions)[first:stop]
+    return {**described, "partitions": Rows(_partition, number=np.arange(first, stop, dtype=np.int32), leader=leaders)}
 
 
 def _partition(number: int, leader: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
     Rows(lambda number, leader: {"partition_index": number, "leader_id": leader, ...}, number=[0, 1], leader=[7, 7])
 
 One struct is encoded, and then copied for each row with its numbers in place: 10,000 partitions take less than a
-millisecond. Numbers are fields of four bytes, or elements of arrays of such fields; no row has an error code.
+millisecond. A column has the type of its fields, which are numbers of a fixed length, or elements of arrays of such.
 """
 
 from __future__ import annotations
@@ -14,18 +14,27 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-_NUMBER: Final = np.dtype(">i4")
+_NO_CODES: Final = np.zeros(0, np.int16)
 
 
 class Rows:
-    """The structs that a function makes of the numbers of each row; `columns` are their numbers, by parameter."""
+    """The structs that a function makes of the numbers of each row; `columns` are their numbers, by parameter.
 
-    def __init__(self, element: Callable[..., Mapping[str, Any]], **columns: npt.ArrayLike) -> None:
+    A column of error codes is called `error_code`.
+    """
+
+    def __init__(self, element: Callable[..., Mapping[str, Any]], **columns: npt.NDArray[Any]) -> None:
         self._element = element
-        self._columns = {name: np.asarray(numbers, _NUMBER) for name, numbers in columns.items()}
+        self._columns = columns
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))
+
+    def first_error(self) -> int:
+        """The first error code that is one; 0 if there is none."""
+        codes = self._columns.get("error_code", _NO_CODES)
+        errors = codes[codes != 0]
+        return int(errors[0]) if len(errors) else 0
 
     def encoded(self, encode: Callable[[Mapping[str, Any]], bytes]) -> memoryview:
         """All structs, one after another; `encode` does it for one."""
@@ -33,11 +42,12 @@ class Rows:
         zero = _bytes(encode(self._element(**zeros)))
         rows = np.tile(zero, (len(self), 1))
         for name, numbers in self._columns.items():
+            size = numbers.itemsize
             # Every byte of a -1 differs from that of a 0: so it is found where a number stands.
             places = np.flatnonzero(_bytes(encode(self._element(**zeros | {name: -1}))) != zero)
-            written = numbers.view(np.uint8).reshape(-1, _NUMBER.itemsize)
-            for place in places[:: _NUMBER.itemsize]:
-                rows[:, place : place + _NUMBER.itemsize] = written
+            written = numbers.astype(numbers.dtype.newbyteorder(">")).view(np.uint8).reshape(-1, size)
+            for place in places[::size]:
+                rows[:, place : place + size] = written
         return rows.reshape(-1).data
 
 

@@ -19,6 +19,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.hashes.columns import Int64s
 from headrace.protocols.kafka.apis.topic_ids import TopicRef
 from headrace.protocols.kafka.errors import code_of
+from headrace.protocols.kafka.messages.rows import Rows
 from headrace.storage.interface import OffsetRange
 
 Bools = npt.NDArray[np.bool_]
@@ -26,6 +27,8 @@ _OUT_OF_RANGE: Final = int(ErrorCode.offset_out_of_range)
 _UNKNOWN_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
 # So few partitions are looked at without columns, which would cost more.
 _FEW_MAX: Final = 8
+# More partitions than this without messages are answered in columns, which for few would cost more.
+_ROWS_MIN: Final = 1_000
 # What nobody was told yet.
 _UNTOLD: Final = -2
 
@@ -217,6 +220,9 @@ class FetchPart:
 
     def behind(self) -> list[int]:
         """The places of what has messages, in the order in which they are read: what has waited longest comes first."""
+        if self.topic.reader is None:
+            # Of thousands of topics, each with one partition, every column costs.
+            return []
         places = np.flatnonzero((self.codes == 0) & (self.offsets < self.ends))
         if self.turns is not None:
             places = places[np.argsort(self.turns[places], kind="stable")]
@@ -250,7 +256,7 @@ class FetchPart:
             return len(self.numbers)
         return int(np.count_nonzero(self.is_news)) + sum(not self.is_news[place] for place in self.records)
 
-    def answers(self) -> list[dict[str, Any]]:
+    def answers(self) -> list[dict[str, Any]] | Rows:
         """The answer about each partition about which there is anything to say."""
         columns = self.numbers, self.codes, self.starts, self.ends
         places: Sequence[int] = range(len(self.numbers))
@@ -259,15 +265,23 @@ class FetchPart:
             is_told[list(self.records)] = True
             places = np.flatnonzero(is_told).tolist()
             columns = self.numbers[is_told], self.codes[is_told], self.starts[is_told], self.ends[is_told]
+        if len(places) > _ROWS_MIN and not self.records:
+            types = np.int32, np.int16, np.int64, np.int64
+            number, code, start, end = (column.astype(kind) for column, kind in zip(columns, types, strict=True))
+            return Rows(_answer, number=number, error_code=code, start=start, end=end)
         return [
-            {
-                "partition_index": number,
-                "error_code": code,
-                "high_watermark": end,
-                "last_stable_offset": end,
-                "log_start_offset": start,
-                "aborted_transactions": None,
-                "records": self.records.get(place, b""),
-            }
+            _answer(number, code, start, end, self.records.get(place, b""))
             for place, number, code, start, end in zip(places, *(each.tolist() for each in columns), strict=True)
         ]
+
+
+def _answer(number: int, error_code: int, start: int, end: int, records: bytes = b"") -> dict[str, Any]:
+    return {
+        "partition_index": number,
+        "error_code": error_code,
+        "high_watermark": end,
+        "last_stable_offset": end,
+        "log_start_offset": start,
+        "aborted_transactions": None,
+        "records": records,
+    }
