@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parents[1]
-OWN_EXTRAS: Final = frozenset({"bench", "dev", "docs"})
+OWN_EXTRAS: Final = frozenset({"bench", "dev", "docs", "quick"})
 _ALWAYS: Final = "every install"
 _HEAD: Final = """# Licences of third parties
 

@@ -1,5 +1,5 @@
 """What all tests stand on, however and wherever they were started: Ctrl-C works, files are in memory where there is
-room, and generated examples are the same each time and may take as long as they like.
+room, and generated examples are the same each time, but in `make campaign`, and may take as long as they like.
 
 A process that was started in the background by a shell without job control ignores SIGINT, and so do all its
 children. Tests send that signal, so here it means again what it means in a terminal.
@@ -45,4 +45,5 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("campaign", settings.get_profile("headrace"), derandomize=False)
 settings.load_profile("headrace")

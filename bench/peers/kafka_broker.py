@@ -127,4 +127,4 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError:
-        raise Missing(f"{name} is not installed: make bench-peers installs it") from None
+        raise Missing(f"{name} is not installed: make bench NAME=peers installs it") from None

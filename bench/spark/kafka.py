@@ -1,8 +1,8 @@
-"""Headrace beside Spark's Kafka connector: `python -m bench.spark.kafka --python PYTHON [--messages N]`.
+"""Headrace beside Spark's Kafka connector: `make bench NAME=spark.kafka`.
 
 The same messages in a topic of Headrace and in one of Apache Kafka, both of 8 partitions, read by Spark on local[2]
 with the columns that both have, round by round in turn. The connector runs with its own Spark, by the Python of an
-environment that has it; `make bench-spark-kafka` makes that, and fetches the jars.
+environment that has it; make makes that, and fetches the jars.
 
 CPU is what all processes of a side took: Spark with its Python workers, and the broker. On a busy machine only this can
 be compared.
@@ -25,7 +25,8 @@ from bench.rounds import best_of, processor_seconds, report_speed
 from bench.spark.kafka_connector import COLUMNS
 from bench.spark.site import Site, open_site, to_nowhere
 
-JARS = Path(__file__).parents[2] / "tests" / "kafka_tools" / "spark_jars" / "target"
+ROOT = Path(__file__).parents[2]
+JARS = ROOT / "tests" / "kafka_tools" / "spark_jars" / "target"
 CONNECTOR = Path(__file__).parent / "kafka_connector.py"
 TOPIC = "full"
 PARTITIONS = 8
@@ -114,12 +115,13 @@ def measure(report: Report, site: Site, kafka: KafkaBroker, connector: Connector
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--python", required=True, help="the Python that has the connector's Spark")
+    python = ROOT / ".venv-kafka-spark" / "bin" / "python"
+    parser.add_argument("--python", default=str(python), help="the Python that has the connector's Spark")
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--directory", type=Path, help="where stores are made")
     given = parser.parse_args()
     report = Report(
-        f"bench-spark-kafka: {given.messages:,} messages of 100-byte values with keys, local[2], best of five"
+        f"bench-spark.kafka: {given.messages:,} messages of 100-byte values with keys, local[2], best of five"
     )
     report.begin()
     with TemporaryDirectory(dir=given.directory, prefix="bench-") as made, open_site(Path(made)) as site:

@@ -8,7 +8,7 @@ import tomllib
 from tests.cli.processes import ROOT
 
 # For those who work on Headrace itself.
-OWN = {"bench", "dev", "docs"}
+OWN = {"bench", "dev", "docs", "quick"}
 
 
 def test_the_readme_names_every_extra() -> None:

@@ -251,9 +251,7 @@ PLACES = (
 )
 
 
-@settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     start=st.none() | PLACES,
     partitions=st.none() | st.from_regex(r"[0-9,]{0,8}", fullmatch=True) | st.text(max_size=5),

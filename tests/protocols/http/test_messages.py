@@ -338,9 +338,7 @@ def of_arrow(row: dict[str, Any]) -> dict[str, Any]:
     return found | {"attributes": None if row["attributes"] is None else dict(row["attributes"])}
 
 
-ROUND_TRIP = settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ROUND_TRIP = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @ROUND_TRIP
