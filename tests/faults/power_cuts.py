@@ -15,14 +15,13 @@ every acknowledged message is there, and groups have at most gone back.
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.broker import Broker
 from headrace.core.errors import Damaged, OffsetOutOfRange, StorageError
 from headrace.storage.disk.engine import DiskStore
-from tests.faults.crashes import CATALOG, Death, Scenario, Template, prepare, run, seeds
+from tests.faults.crashes import Death, Scenario, Template, is_new, lay_out, prepare, run, seeds
 from tests.faults.filesystems import PowerCut, ProcessDeath, ScatteredPowerCut, World
 from tests.faults.invariants import Ledger, Message, Place, batch_of
 
@@ -35,11 +34,12 @@ def cut_everywhere(scenario: Scenario, place: Path) -> int:
     seen: set[object] = set()
     for crash_at in itertools.count(1):
         death = run(scenario, template, place / "home", crash_at)
-        is_new, seen = death.state not in seen, seen | {death.state}
-        for name, world in _worlds(death, seeds(scenario, crash_at)) if is_new or not death.crashed else ():
+        is_another, seen = death.state not in seen, seen | {death.state}
+        for name, world in _worlds(death, seeds(scenario, crash_at)) if is_another or not death.crashed else ():
             try:
-                _lay_out(death, world, place / "world", death.home / "store")
-                verify_after_cut(place / "world" / "store", death)
+                lay_out(world, death, place / "world", death.home / "store")
+                if is_new(seen, place / "world", death.ledger):
+                    verify_after_cut(place / "world" / "store", death)
             except BaseException as error:
                 error.add_note(f"world: {name}, after {death.files.calls} calls")
                 raise
@@ -55,9 +55,8 @@ def age_catalog_everywhere(scenario: Scenario, place: Path) -> int:
     opened = 0
     for crash_at in itertools.count(1):
         death = run(scenario, template, place / "home", crash_at)
-        if death.state not in seen or not death.crashed:
-            seen.add(death.state)
-            _lay_out(death, ProcessDeath(), place / "world", template.directory)
+        lay_out(ProcessDeath(), death, place / "world", template.directory)
+        if is_new(seen, place / "world", death.ledger):
             opened += verify_older_catalog(place / "world" / "store", death, template)
         if not death.crashed:
             return opened
@@ -69,15 +68,6 @@ def _worlds(death: Death, seeds: range) -> Iterator[tuple[str, World]]:
     if death.disk.has_unsynced:
         for seed in seeds:
             yield f"scattered power cut, seed {seed}", ScatteredPowerCut(seed)
-
-
-def _lay_out(death: Death, world: World, place: Path, catalog: Path) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    death.disk.lay_out(world, place)
-    (place / "store").mkdir(exist_ok=True)
-    for path in catalog.glob(CATALOG + "*"):
-        shutil.copy(path, place / "store")
 
 
 def read_available(broker: Broker, topic: str) -> dict[Place, bytes]:
