@@ -25,6 +25,7 @@ from tests.hostile.victim import FAILURES, OPERATIONS, Operation
 
 MIB: Final = 1 << 20
 PAUSE_SECONDS: Final = 0.03
+PATIENCE_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,13 @@ class Trial:
             self._end()
             self._begin()
         return cost
+
+    def kept_bytes(self, before: int) -> int:
+        """What is left of what attacks took; allocators give back what they keep a moment later."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (kept := self.address.memory_bytes() - before) >= KEPT_BYTES_MAX and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return kept
 
     def __enter__(self) -> Self:
         return self
