@@ -23,9 +23,9 @@ ifndef SEED
 SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 endif
 PYTEST := $(BIN)/python -m pytest
-# Processes share out the test files: one more than a small machine has cores, since a fifth of the time is waiting. A test
-# that hangs fails, with the stacks of all threads.
-PARALLEL := $(PYTEST) --dist=loadfile --timeout=300 --numprocesses
+# Processes share out the test files, in the order that tests/conftest.py gives them: one more than a small machine has
+# cores, since a fifth of the time is waiting. A test that hangs fails, with the stacks of all threads.
+PARALLEL := $(PYTEST) --dist=loadfile --no-loadscope-reorder --timeout=300 --numprocesses
 # Each of those processes starts a Java of its own, so these tests run separately, in fewer processes.
 ON_SPARK := tests/spark $(wildcard tests/pipeline) tests/cli/test_demo.py tests/campaign/test_spark_kills.py
 COVERED := --cov-branch --cov-report=term --cov-fail-under=100

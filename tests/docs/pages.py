@@ -34,8 +34,9 @@ from tests.cli.processes import ROOT, Server, environment
 from tests.docs.counts import BLOCKS_RUN, Record
 
 LANGUAGES: Final = frozenset({"bash", "python", "output", "toml", "sql", "text"})
-# Pages that start Spark are run by tests/spark/test_pages.py.
-SPARK_PAGES: Final = frozenset({"README.md", "docs/SPARK.md", "docs/PIPELINES.md", "docs/TABLES.md"})
+# Pages that start Spark are run by tests/spark/test_pages.py, and these of them by tests/pipeline/test_pages.py.
+PIPELINE_PAGES: Final = frozenset({"docs/PIPELINES.md", "docs/TABLES.md"})
+SPARK_PAGES: Final = PIPELINE_PAGES | {"README.md", "docs/SPARK.md"}
 BLOCK_SECONDS: Final = 300.0
 _SHOWS_ERROR: Final = "<!-- HTTP error -->"
 # What curl ends with when the answer was an error.
@@ -175,3 +176,10 @@ class Scratch:
             (self.directory / name[1]).write_text(text)
         if "source" in tomllib.loads(text):
             parse(text, {})
+
+
+def run_page(page: str, directory: Path, record: Record) -> None:
+    """Run a page with a server that has an archive and speaks Kafka's protocol."""
+    variables = {"HEADRACE_ARCHIVE_URL": str(directory / "archive")}
+    with Server(directory / "headrace-data", "--kafka", "127.0.0.1:0", variables=variables) as server:
+        Scratch(directory, server).run_page(page, record)

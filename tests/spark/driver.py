@@ -25,9 +25,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace.spark
 from headrace.spark.session import session
+from tests.java import QUICK_JAVA
 from tests.spark.faulty_pipeline import run_pipeline
 from tests.spark.scenarios import FaultySource
-from tests.spark.sessions import QUICK_JAVA
 from tests.spark.starting import STARTS_MAX, is_slow_start
 
 ROOT = Path(__file__).parents[2]

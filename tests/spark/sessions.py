@@ -14,9 +14,6 @@ from headrace.spark.session import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Tests are over before the best compiler of Java has paid off: without it they need a third less of the processor.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
 
 @functools.cache
 def shared_session() -> SparkSession:
@@ -30,7 +27,6 @@ def shared_session() -> SparkSession:
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
         "spark.local.dir": directory,
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": QUICK_JAVA,
     }
     with warnings.catch_warnings():
         # Pyspark leaves the pipe to the Java it starts open, since the Java must live as long as the process.

@@ -1,4 +1,6 @@
-"""The pages that start Spark run as a reader would run them, and so does the Spark block of the released README.
+"""Pages that start Spark run as a reader would run them, and so does the Spark block of the released README.
+
+Those of pipelines and tables are in tests/pipeline/test_pages.py, so that two processes share them out.
 
 Each block starts a Spark of its own in a real process, so this takes minutes on a small machine.
 """
@@ -13,17 +15,15 @@ import pytest
 from headrace import Client, connect
 from tests.cli.processes import Server
 from tests.docs.counts import Record
-from tests.docs.pages import BLOCK_SECONDS, SPARK_PAGES, Block, Scratch, blocks
+from tests.docs.pages import BLOCK_SECONDS, PIPELINE_PAGES, SPARK_PAGES, Block, Scratch, blocks, run_page
 
 RELEASED = "tests/docs/released_readme.md"
 pytestmark = pytest.mark.timeout(1_800.0)
 
 
-@pytest.mark.parametrize("page", sorted(SPARK_PAGES))
+@pytest.mark.parametrize("page", sorted(SPARK_PAGES - PIPELINE_PAGES))
 def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path, record_property: Record) -> None:
-    variables = {"HEADRACE_ARCHIVE_URL": str(tmp_path / "archive")}
-    with Server(tmp_path / "headrace-data", "--kafka", "127.0.0.1:0", variables=variables) as server:
-        Scratch(tmp_path, server).run_page(page, record_property)
+    run_page(page, tmp_path, record_property)
 
 
 def test_the_spark_block_of_the_released_readme_passes_orders_on(tmp_path: Path) -> None:
