@@ -5,7 +5,6 @@ What differs on purpose stands in the tables here, with its reason. Old names wo
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -15,8 +14,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from headrace import Broker, Client, CommitKey
-from headrace.aio import AsyncClient
+from headrace import Broker, Client
 from headrace.protocols.http.routes import groups, members, topics
 from headrace.testing import embedded
 from headrace.wire import operations as wire
@@ -164,71 +162,13 @@ def test_bodies_of_http_and_broker_agree(body: type[msgspec.Struct], method: Cal
             assert default == parameters[name], name
 
 
-def test_commit_of_a_client_is_commit_offsets_now(client: Client) -> None:
-    generation = client.register_group("t", "g").generation
-    with pytest.warns(DeprecationWarning, match=r"Client.commit\(\) is now Client.commit_offsets\(\)"):
-        client.commit("t", "g", {0: 0}, generation)
-    assert client.committed("t", "g") == {0: 0}
-
-
-def test_commit_of_an_asyncio_client_is_commit_offsets_now(client: Client) -> None:
-    async def commit(aio: AsyncClient) -> None:
-        await aio.commit("t", "g", {0: 0})
-
-    client.register_group("t", "g")
-    with pytest.warns(DeprecationWarning, match="commit_offsets"):
-        asyncio.run(commit(AsyncClient(client)))
-    assert client.committed("t", "g") == {0: 0}
-
-
-def test_commit_of_a_broker_is_commit_offsets_now() -> None:
-    with Broker.open("memory:") as broker:
-        broker.create_topic("t")
-        broker.register_group("t", "g", consumers=1)
-        with pytest.warns(DeprecationWarning, match=r"Broker.commit\(\) is now Broker.commit_offsets\(\)"):
-            broker.commit("t", "g", {0: 0}, 0)
-        assert broker.committed("t", "g") == {0: 0}
-
-
 def test_consumer_of_a_fixed_group_commits_by_its_index(client: Client) -> None:
     client.register_group("t", "g", consumers=1)
     client.commit_offsets("t", "g", {0: 0}, member=0)
     assert client.committed("t", "g") == {0: 0}
 
 
-def test_stage_takes_the_old_order(client: Client) -> None:
-    with pytest.warns(DeprecationWarning, match=r"now stage\(topic, batches, stage\)"):
-        staged = client.stage("t", "s", [ROWS])  # type: ignore[arg-type]
-    assert (staged.stage, staged.rows) == ("s", 2)
-
-
 def test_stage_makes_a_name(client: Client) -> None:
     one, two = client.stage("t", [ROWS]), client.stage("t", [ROWS])
     assert one.stage != two.stage
     assert client.drop_stages("t", [one.stage, two.stage]) == 2
-
-
-def test_writer_and_number_are_a_commit_key_now(client: Client) -> None:
-    staged = [client.stage("t", [ROWS], "s")]
-    with pytest.warns(DeprecationWarning, match="CommitKey"):
-        assert client.publish_staged("t", staged, "sink", 7) == (2, 0)  # type: ignore[arg-type]
-    with pytest.warns(DeprecationWarning, match="CommitKey"):
-        assert client.publish_staged("t", staged, writer="sink", number=7) == (0, 2)
-    assert client.publish_staged("t", staged, CommitKey("sink", 7)) == (0, 2)
-    assert client.last_commit("t", "sink") == 7
-
-
-def test_timeout_of_a_producer_is_timeout_seconds_now(client: Client) -> None:
-    with pytest.warns(DeprecationWarning, match="timeout_seconds"):
-        producer = client.producer("t", timeout=1.0)
-    producer.close()
-
-
-@pytest.mark.parametrize(("old", "new", "offset"), [("start", "earliest", 0), ("end", "latest", 1)])
-def test_words_of_the_first_release_warn(client: Client, old: str, new: str, offset: int) -> None:
-    client.register_group("t", "g")
-    with client.producer("t") as producer:
-        producer.send(b"a")
-    with pytest.warns(DeprecationWarning, match=f"'{old}' is now '{new}'"):
-        client.seek("t", "g", old)
-    assert client.committed("t", "g") == {0: offset}

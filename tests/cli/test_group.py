@@ -78,7 +78,7 @@ def test_creating(server: Server, topic: str) -> None:
     assert server.run("group", "create", topic, "billing", "--not-important", "--json").json()["important"] is False
     timed = server.run("group", "create", topic, "timed", "--from", "1h", "--json").json()
     assert timed["lag_messages"] == 2
-    assert "earliest, latest or a time" in server.run("group", "create", topic, "x", "--start", "5").refused(2)
+    assert "earliest, latest or a time" in server.run("group", "create", topic, "x", "--from", "5").refused(2)
     assert "does not exist" in server.run("group", "create", "nothing", "x").refused(1)
     assert server.run("group", "create", topic, "x", "--consumers", "0").code == 2
 
@@ -87,5 +87,5 @@ def test_creating_a_group_again_moves_nothing_and_says_so(server: Server) -> Non
     server.run("topic", "create", "regrouped")
     assert "created group billing" in server.run("group", "create", "regrouped", "billing").out
     assert "created group Billing" in server.run("group", "create", "regrouped", "Billing").out
-    again = server.run("group", "create", "regrouped", "billing", "--start", "latest")
+    again = server.run("group", "create", "regrouped", "billing", "--from", "latest")
     assert "updated group billing" in again.out and "--from applies to new groups only" in again.err

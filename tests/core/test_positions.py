@@ -38,8 +38,6 @@ def nowhere(time_us: int, partitions: list[int]) -> dict[int, int]:
     [
         ("earliest", EARLIEST),
         (" Latest ", LATEST),
-        ("start", EARLIEST),
-        ("end", LATEST),
         ("5", AtOffset(5)),
         ("-100", FromEnd(100)),
         ("90s", AtTime(10_000_000)),

@@ -65,7 +65,6 @@ class AsyncClient(ThreadBridge[Client]):
     remove_member = awaited(Client.remove_member)
     committed = awaited(Client.committed)
     commit_offsets = awaited(Client.commit_offsets)
-    commit = awaited(Client.commit)  # the old name
     seek = awaited(Client.seek)
     read = awaited(Client.read)
     table = awaited(Client.table)

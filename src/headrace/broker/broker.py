@@ -57,7 +57,6 @@ from headrace.broker.store_checks import StoreChecks
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.checks import check_index, check_seconds, check_whole
-from headrace.core.deprecation import warn_renamed
 from headrace.core.errors import HeadraceError, IdNotFound, InvalidInput, MessagesHeld, TopicDeleted, TopicNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
@@ -627,18 +626,6 @@ class Broker:
         found, name = self._topics.find(topic), check_group_name(group)
         consumer = None if member is None else _consumer_name(member)
         return found.groups.commit(name, check_offsets(offsets), consumer, generation, partial)
-
-    def commit(
-        self,
-        topic: str,
-        group: str,
-        offsets: Mapping[int, int],
-        member: int | str | None = None,
-        generation: int | None = None,
-    ) -> None:
-        """The old name of `commit_offsets`."""
-        warn_renamed("Broker.commit()", "Broker.commit_offsets()")
-        self.commit_offsets(topic, group, offsets, member, generation)
 
     def committed(self, topic: str, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""

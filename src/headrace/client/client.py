@@ -33,7 +33,6 @@ from headrace.client.serializers import Deserializer, Serializer
 from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.archive.manifest import ArchiveSnapshot
-from headrace.core.deprecation import warn_renamed
 from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import (
     AUDIT_LISTED,
@@ -286,11 +285,6 @@ class Client:
         outcome: CommitOutcome | None = self._calls(operation)
         return outcome
 
-    def commit(self, topic: str, group: str, offsets: Mapping[int, int], generation: int | None = None) -> None:
-        """The old name of `commit_offsets`."""
-        warn_renamed("Client.commit()", "Client.commit_offsets()")
-        self.commit_offsets(topic, group, offsets, generation=generation)
-
     def seek(self, topic: str, group: str, to: Start) -> None:
         """Move a group to "earliest", "latest", an offset, a time, or offsets by partition.
 
@@ -325,7 +319,6 @@ class Client:
         codec: str = "raw",
         buffer_bytes_max: int = PRODUCER_BUFFER_BYTES,
         timeout_seconds: float = 30.0,
-        timeout: float | None = None,
         serializer: Serializer | None = None,
         key_serializer: Serializer | None = None,
     ) -> Producer:
@@ -333,12 +326,8 @@ class Client:
 
         `serializer` makes bytes of the values that are sent, `key_serializer` of the keys: "text", "json", "msgspec",
         "pydantic" or a callable.
-        `timeout_seconds` is how long a sender waits for room, and an unreachable server is tried; `timeout` is its old
-        name.
+        `timeout_seconds` is how long a sender waits for room, and an unreachable server is tried.
         """
-        if timeout is not None:
-            warn_renamed("producer(timeout=...)", "producer(timeout_seconds=...)")
-            timeout_seconds = timeout
         settings = ProducerSettings(
             producer_id,
             message_group_id,
@@ -562,28 +551,16 @@ class Client:
 
         They are checked now and visible to nobody.
         """
-        if isinstance(batches, str):
-            warn_renamed("stage(topic, stage, batches)", "stage(topic, batches, stage)")
-            return stage_batches(self._transport, topic, batches, stage or [])
         return stage_batches(self._transport, topic, uuid.uuid4().hex if stage is None else stage, batches)
 
     def publish_staged(
-        self,
-        topic: str,
-        stages: Iterable[Staged],
-        commit_key: CommitKey | None = None,
-        number: int | None = None,
-        *,
-        writer: str | None = None,
+        self, topic: str, stages: Iterable[Staged], commit_key: CommitKey | None = None
     ) -> tuple[int, int]:
         """Publish stages in one commit; returns how many messages were written, and how many were duplicates.
 
         A commit key whose number is at or below the last one of its writer publishes nothing, so that it may be asked
-        again. A writer and a number in place of a key are the old form.
+        again.
         """
-        if (old := _old_writer(commit_key, writer)) is not None:
-            warn_renamed("publish_staged(writer, number)", "publish_staged(commit_key=CommitKey(writer, number))")
-            commit_key = CommitKey(old, number or 0)
         named = [(staged.stage, staged.rows) for staged in stages]
         key = () if commit_key is None else (commit_key.writer, commit_key.number, commit_key.fingerprint)
         return self._calls(wire.PublishStaged(topic, named, *key))
@@ -611,8 +588,3 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _old_writer(commit_key: object, writer: str | None) -> str | None:
-    """The writer where a key is expected today, if one was given there or by its old name."""
-    return commit_key if isinstance(commit_key, str) else writer

@@ -86,12 +86,9 @@ Position = Earliest | Latest | AtOffset | FromEnd | AtTime | PerPartition
 
 EARLIEST: Final = Earliest()
 LATEST: Final = Latest()
-# `start` and `end` are the names in version 0.1, accepted for one more release.
 _WORDS: Final[dict[str, Earliest | Latest]] = {
     "earliest": EARLIEST,
     "latest": LATEST,
-    "start": EARLIEST,
-    "end": LATEST,
 }
 
 

@@ -104,9 +104,9 @@ def test_commits_never_move_back_and_seeking_does(client: httpx.Client) -> None:
     moved = checked(seek(client, "groups-seek", "g", offsets=[{"partition": 0, "offset": 1}]), 200)
     assert moved == {"offsets": [{"partition": 0, "offset": 1}]}
     assert describe(client, "groups-seek", "g")["generation"] > before
-    checked(seek(client, "groups-seek", "g", to="end"), 200)
+    checked(seek(client, "groups-seek", "g", to="latest"), 200)
     assert committed(client, "groups-seek", "g") == {0: 3, 1: 1}
-    checked(seek(client, "groups-seek", "g", to="start"), 200)
+    checked(seek(client, "groups-seek", "g", to="earliest"), 200)
     assert committed(client, "groups-seek", "g") == {0: 0, 1: 0}
 
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_is_refused(client: httpx.Client) -> None:
     problem(client.put(group, content=b"{", headers=JSON_BODY), 422, "invalid_input")
     problem(client.put(group + "/members/me", json={}), 409, "group_size_conflict")
     problem(seek(client, "groups-bad", "fixed"), 422, "invalid_input")
-    problem(seek(client, "groups-bad", "fixed", to="end", offsets=[]), 422, "invalid_input")
+    problem(seek(client, "groups-bad", "fixed", to="latest", offsets=[]), 422, "invalid_input")
     problem(seek(client, "groups-bad", "fixed", offsets=[{"partition": 3, "offset": 0}]), 404, "partition_not_found")
     problem(seek(client, "groups-bad", "fixed", offsets=[{"partition": 0, "offset": 9}]), 422, "offset_out_of_range")
     problem(seek(client, "groups-bad", "none", to="latest"), 404, "group_not_found")

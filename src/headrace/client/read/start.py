@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final
 
 from headrace.client.retry import Calls
-from headrace.core.deprecation import warn_renamed
 from headrace.core.errors import PartitionNotFound
 from headrace.core.positions import EARLIEST, Position, position_of, resolve
 from headrace.wire.operations import Offsets, OffsetsAt
@@ -16,13 +14,9 @@ from headrace.wire.operations import Offsets, OffsetsAt
 # `earliest`, `latest`, an offset, -N, a time as text or datetime, or offsets by partition.
 Start = str | int | datetime | Mapping[int, int]
 
-_OLD_WORDS: Final = {"start": "earliest", "end": "latest"}
-
 
 def parse_start(start: Start, field: str = "start") -> Position:
     """The position that a caller names."""
-    if isinstance(start, str) and (new := _OLD_WORDS.get(start.strip().lower())) is not None:
-        warn_renamed(f"the position {start.strip()!r}", repr(new))
     return position_of(field, start, time.time_ns() // 1000 if isinstance(start, str) else None)
 
 

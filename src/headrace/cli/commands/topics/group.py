@@ -60,12 +60,10 @@ def create(
             metavar="PLACE",
         ),
     ] = "earliest",
-    start: Annotated[str | None, typer.Option(hidden=True, help="The old name of --from.")] = None,
     as_json: Json = False,
     server: ServerOptions,
 ) -> None:
     """Create a group, or change the size or importance of an existing one without moving its offsets."""
-    begin = begin if start is None else start
     read_from = group_start(parse_from(begin))
     with server.connected() as client:
         is_new = check_group_name(group) not in client.list_groups(topic)
