@@ -48,6 +48,7 @@ IGNORED_FIELDS = {
         "list_topics",
         "list_servers",
         "list_pipelines",
+        "describe_health",
         "describe_settings",
         "check_store",
         "last_store_check",

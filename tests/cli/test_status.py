@@ -5,21 +5,30 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headrace.cli.remote.activity import groups, topics
-from headrace.wire.attention import Snapshot
+from headrace.cli.remote.activity import Snapshot, groups, topics
 from headrace.wire.metrics import parse
-from tests.cli.processes import Server, headrace
+from tests.cli.processes import Server, eventually, headrace
 
 
-def test_a_server_that_is_fine(server: Server, topic: str) -> None:
-    server.run("produce", topic, stdin="a\nb\n")
-    server.run("consume", topic, "--group", "billing", "--max", "1")
-    said = server.run("status").lines()
-    assert said[0].startswith("up    headrace ") and server.flight_url in said[0]
-    assert any("1 group behind by 1 message" in line for line in said)
-    facts = server.run("status", "--json").json()
-    assert facts["servers"][0]["addresses"]["flight"] == server.flight_url
-    assert facts["topics"] >= 1 and facts["findings"] == [] and facts["problems"] == []
+def test_a_server_that_is_fine_and_one_that_is_not(tmp_path: Path) -> None:
+    with Server(tmp_path / "store") as server:
+        server.run("produce", "orders", stdin="a\nb\n")
+        server.run("consume", "orders", "--group", "billing", "--max", "2")
+        said = server.run("status").lines()
+        assert said[0].startswith("up    headrace ") and server.flight_url in said[0]
+        assert said[2].endswith("no group is behind") and said[3:] == ["fine  nothing needs attention"]
+        facts = server.run("status", "--json").json()
+        assert facts["servers"][0]["addresses"]["flight"] == server.flight_url
+        assert (facts["topics"], facts["health"]["state"], facts["problems"]) == (1, "fine", [])
+
+        server.run("produce", "orders", stdin="c\n")
+        eventually(lambda: server.run("status").code == 1)
+        said = server.run("status").out.splitlines()
+        assert said[2].endswith("1 group behind by 1 message")
+        assert said[3].startswith("warning  group billing of orders: 1 message unread, the oldest for ")
+        assert "and no member. Start its reader again" in said[3]
+        assert said[4:] == ["         headrace group describe orders billing"]
+        assert server.stop() == 0
 
 
 def test_no_server_is_said_in_one_line() -> None:

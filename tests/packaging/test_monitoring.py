@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
+from headrace.core.health.rules import RULES
 from headrace.core.reports.pipelines import PipelineReport
 from headrace.wire.metrics import METRICS, parse
 from tests.protocols.http.site import Site, create_topic, publish
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 DASHBOARD: dict[str, Any] = json.loads((PACKAGING / "grafana" / "headrace.json").read_text())
+# What callers of several servers find, and no server of itself.
+ASKED = {"server_silent"}
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 
@@ -79,3 +82,32 @@ def test_the_dashboard_can_be_imported_anywhere() -> None:
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24, panel["title"]
+
+
+def test_prometheus_alerts_on_the_findings_of_servers() -> None:
+    """An alert has the severity of its series, and says what `headrace status` says."""
+    (group,) = yaml.safe_load((PACKAGING / "prometheus" / "alerts.yaml").read_text())["groups"]
+    labels = {name: f"{{{{ $labels.{name} }}}}" for name in ("topic", "group", "name")}
+    expected = [
+        {
+            "alert": "Headrace" + "".join(part.capitalize() for part in name.split("_")),
+            "expr": f'headrace_finding{{rule="{name}"}} > 0',
+            "for": f"{rule.minutes}m",
+            "annotations": {
+                "summary": rule.summary.format(**labels),
+                "description": f"{rule.advice} {rule.command_at(**labels)}",
+            },
+        }
+        for name, rule in RULES.items()
+        if name not in ASKED
+    ]
+    assert [rule for rule in group["rules"] if rule["alert"] != "HeadraceDown"] == expected
+    # A server that does not answer has no findings, so this one rule is Prometheus' alone.
+    assert [rule["expr"] for rule in group["rules"] if rule["alert"] == "HeadraceDown"] == ['up{job="headrace"} == 0']
+
+
+def test_the_documentation_names_every_alert() -> None:
+    page = (PACKAGING.parent / "docs" / "METRICS.md").read_text()
+    (group,) = yaml.safe_load((PACKAGING / "prometheus" / "alerts.yaml").read_text())["groups"]
+    named = set(re.findall(r"^\| `(Headrace[A-Za-z]+)`", page, re.MULTILINE))
+    assert named == {rule["alert"] for rule in group["rules"]}

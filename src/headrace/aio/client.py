@@ -45,6 +45,7 @@ class AsyncClient(ThreadBridge[Client]):
     revoke_token = awaited(Client.revoke_token)
     list_audit = awaited(Client.list_audit)
     list_servers = awaited(Client.list_servers)
+    describe_health = awaited(Client.describe_health)
     describe_settings = awaited(Client.describe_settings)
     check_store = awaited(Client.check_store)
     last_store_check = awaited(Client.last_store_check)

@@ -29,6 +29,7 @@ from typing import Final
 
 from headrace.broker.clock import Clock, SystemClock
 from headrace.core.errors import HeadraceError, InvalidInput, Unauthenticated
+from headrace.core.health.rules import EXPIRED_SECONDS_MAX, ends_soon
 from headrace.core.limits import MICROSECONDS
 from headrace.core.names import check_id
 from headrace.core.reports.descriptions import TokenDescription
@@ -39,8 +40,6 @@ from headrace.storage.tokens import TokenRecord
 _PREFIX: Final = "hr"
 _FRESH_SECONDS: Final = 1.0
 _USE_SECONDS: Final = 60
-# How long before its end a token is about to expire.
-_NOTICE_SECONDS: Final = 7 * 86_400
 # A token lives at most a hundred years, and is never created expired.
 _LIFE_SECONDS_MAX: Final = 100 * 365 * 86_400
 
@@ -178,18 +177,17 @@ class Access:
         return self._catalog.tokens.all()
 
     def counts(self) -> tuple[int, int]:
-        """How many tokens are valid, and how many of them are about to expire.
+        """How many tokens are valid, and how many of them are about to expire without a successor."""
+        now_us = self._clock.now_us()
+        valid = sum(not _has_ended(token, now_us) for token in self._known().values())
+        return valid, sum(not _has_ended(token, now_us) for token in self.ending())
 
-        A token is about to expire in the last tenth of its life, at most a week before its end, unless a valid token
-        of the same name lives longer: then it was rotated.
-        """
-        now_us, valid = self._clock.now_us(), list(self._known().values())
-        valid = [token for token in valid if not _has_ended(token, now_us)]
-        ends: dict[str, float] = {}
-        for token in valid:
-            ends[token.name] = max(ends.get(token.name, 0), token.expires_us or math.inf)
-        expiring = [token for token in valid if token.expires_us == ends[token.name] and _ends_soon(token, now_us)]
-        return len(valid), len(expiring)
+    def ending(self) -> Sequence[TokenRecord]:
+        """The tokens that are about to expire, or did so in the last day, and have no successor of the same name."""
+        now_us, last = self._clock.now_us(), dict[str, TokenRecord]()
+        for token in sorted(self._known().values(), key=lambda token: token.expires_us or math.inf):
+            last[token.name] = token
+        return [token for token in last.values() if _is_ending(token, now_us)]
 
     @property
     def is_stale(self) -> bool:
@@ -254,10 +252,10 @@ def _has_ended(token: TokenRecord, now_us: int) -> bool:
     return token.expires_us is not None and token.expires_us <= now_us
 
 
-def _ends_soon(token: TokenRecord, now_us: int) -> bool:
-    assert token.expires_us is not None, "it has an end"
-    notice_us = min((token.expires_us - token.created_us) // 10, _NOTICE_SECONDS * MICROSECONDS)
-    return token.expires_us - now_us <= notice_us
+def _is_ending(token: TokenRecord, now_us: int) -> bool:
+    if token.expires_us is None or token.expires_us <= now_us - EXPIRED_SECONDS_MAX * MICROSECONDS:
+        return False
+    return ends_soon(token.created_us, token.expires_us, now_us)
 
 
 def _valid(tokens: dict[str, TokenRecord], now_us: int) -> dict[str, tuple[str, tuple[Grant, ...]]]:

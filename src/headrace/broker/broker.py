@@ -40,6 +40,7 @@ from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
 from headrace.broker.describe import archive_of, describe_group, describe_topic
 from headrace.broker.groups.claims import GroupClaims
+from headrace.broker.health import HealthWatch
 from headrace.broker.maintenance import Maintenance, Task
 from headrace.broker.maintenance_tasks import MaintenanceTasks
 from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
@@ -60,6 +61,7 @@ from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.errors import HeadraceError, IdNotFound, InvalidInput, MessagesHeld, TopicDeleted, TopicNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
+from headrace.core.health.findings import Health
 from headrace.core.limits import (
     CLOCK_COMPARE_SECONDS,
     FETCH_BYTES_DEFAULT,
@@ -67,6 +69,7 @@ from headrace.core.limits import (
     FETCH_MESSAGES_DEFAULT,
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
+    HEALTH_CHECK_SECONDS,
     MAX_POLL_SECONDS,
     MICROSECONDS,
     SEQNO_MAX,
@@ -134,7 +137,12 @@ class Broker:
         self._checks = StoreChecks(store, self._clock)
         # What `describe_settings` tells: a server has more settings than its broker, and replaces it.
         self.described_settings = list(describe_settings(self.settings, prefix="broker."))
-        own = {self.servers.beat: SERVER_HEARTBEAT_SECONDS, self.claims.release: self.settings.members_check_seconds}
+        self.health = HealthWatch(self, self._clock, self.servers.id)
+        own = {
+            self.servers.beat: SERVER_HEARTBEAT_SECONDS,
+            self.claims.release: self.settings.members_check_seconds,
+            self.health.look: HEALTH_CHECK_SECONDS,
+        }
         self.maintenance = Maintenance(chores.tasks() | own | comparisons)
         holder = self.servers.id if self.servers.is_shared else None
         self.archiving = ArchiveTasks(
@@ -168,6 +176,7 @@ class Broker:
 
     def start(self) -> None:
         """Start maintenance."""
+        self.health.start()
         self.maintenance.start()
         self.archive_maintenance.start()
 
@@ -224,6 +233,10 @@ class Broker:
     def last_store_check(self) -> StoreCheck:
         """The check that runs, or the last one since this server started."""
         return self._checks.last()
+
+    def describe_health(self) -> Health:
+        """What needs attention at this server and in its store, as it judges itself."""
+        return self.health.latest()
 
     # Topics
 
@@ -339,7 +352,7 @@ class Broker:
 
     def store_metrics(self) -> StoreMetrics:
         """Metrics of the store as a whole."""
-        size_bytes, free_bytes = self._store.disk_space() or (None, None)
+        size_bytes, free_bytes = self.disk_space() or (None, None)
         tokens, expiring = self.access.counts()
         return StoreMetrics(
             servers=len(self.list_servers()),
@@ -354,6 +367,10 @@ class Broker:
     def failing_topics(self) -> dict[str, str]:
         """The topics that accept no messages until the store is reopened, with the reason."""
         return self._topics.failing()
+
+    def disk_space(self) -> tuple[int, int] | None:
+        """The size and the free space of the file system of the store; None if it is not on one."""
+        return self._store.disk_space()
 
     def can_write(self) -> bool:
         """Whether the store takes new data: not if its disk is full or fails."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.broker.groups.groups import positions_of
 from headrace.broker.queue_api.registrations import is_consumer
 from headrace.broker.topics.registry import OpenTopic
 from headrace.core.errors import StorageError
@@ -41,14 +42,17 @@ class StoreMetrics:
 class GroupMetrics:
     """How far behind a group is; its next offset in every partition, if that was asked for.
 
-    `last_commit_us` is when this server last stored a commit of it, if it did.
+    members: of a group of a fixed size, that size. committed: the sum of its committed offsets. last_commit_us: when
+    this server last stored a commit of it, if it did.
     """
 
     name: str
     is_important: bool
+    is_fixed: bool
     members: int
     lag_messages: int
     lag_seconds: float
+    committed: int
     last_commit_us: int | None
     positions: list[int] | None
 
@@ -146,18 +150,28 @@ def _described(
     opened: OpenTopic, groups: Sequence[Group], log: TopicLog, offsets: OffsetRange, now_us: int, has_positions: bool
 ) -> list[GroupMetrics]:
     """All groups; one that is deleted meanwhile is skipped."""
-    positions_of, times = opened.groups.all_positions_in(offsets), _Times(log)
+    all_committed, times = opened.groups.all_committed(), _Times(log)
     described = []
     for group in groups:
-        positions = positions_of(group.name)
-        if positions is None:
+        committed = all_committed.get(group.name)
+        if committed is None:
             continue
+        positions = positions_of(offsets, committed)
         lag = np.maximum(offsets.end - positions, 0)
         oldest_us = times.oldest_us(positions, np.flatnonzero(lag).tolist())
         seconds = 0.0 if oldest_us is None else max(0, now_us - oldest_us) / MICROSECONDS
         kept = positions.tolist() if has_positions else None
-        members, last_us = group.consumers or len(group.members), opened.groups.last_commit_us(group.name)
-        metrics = GroupMetrics(group.name, group.important, members, int(lag.sum()), seconds, last_us, kept)
+        metrics = GroupMetrics(
+            name=group.name,
+            is_important=group.important,
+            is_fixed=group.consumers is not None,
+            members=group.consumers or len(group.members),
+            lag_messages=int(lag.sum()),
+            lag_seconds=seconds,
+            committed=sum(committed.values()),
+            last_commit_us=opened.groups.last_commit_us(group.name),
+            positions=kept,
+        )
         described.append(metrics)
     return described
 

@@ -34,6 +34,7 @@ from headrace.client.settings import ConsumerSettings, ProducerSettings
 from headrace.client.transport.transport import Transport
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.groups.group import ReadFrom
+from headrace.core.health.findings import Health
 from headrace.core.limits import (
     AUDIT_LISTED,
     CONSUMER_PREFETCH_BYTES,
@@ -93,6 +94,16 @@ class Client:
     def list_servers(self) -> list[ServerDescription]:
         """The running servers of the store, in the order they started, with their addresses."""
         return self._calls(wire.ListServers())
+
+    def describe_health(self) -> Health:
+        """What needs attention: the server's own verdict on itself, and on the topics that this client may read.
+
+        >>> from headrace.testing import embedded
+        >>> with embedded() as client:
+        ...     client.describe_health().state
+        'fine'
+        """
+        return self._calls(wire.DescribeHealth())
 
     def describe_settings(self) -> ServerSettings:
         """The settings that the server runs with, without secrets. Needs full access."""

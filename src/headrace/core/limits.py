@@ -200,3 +200,12 @@ VALUE_DEPTH_MAX = 512
 VALUE_CELLS_MAX = 1 << 22
 # The lease of the server that archives a topic of a shared store.
 ARCHIVE_LEASE_SECONDS = 60
+
+# How often a server judges its own health, and how old a verdict may be that it answers with.
+HEALTH_CHECK_SECONDS = 15.0
+HEALTH_FRESH_SECONDS = 1.0
+# Judging takes at most this part of the time, and a caller waits this long for a judgment that runs.
+HEALTH_SHARE = 0.1
+HEALTH_WAIT_SECONDS = 5.0
+# Findings in one answer, and samples of them in the metrics.
+FINDINGS_MAX = 200

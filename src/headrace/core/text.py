@@ -1,4 +1,4 @@
-"""Numbers in sentences for people, the same in every interface. Pure."""
+"""Numbers, sizes and durations in sentences for people, the same in every interface. Pure."""
 
 from __future__ import annotations
 
@@ -7,3 +7,24 @@ def counted(count: int, noun: str) -> str:
     """1 message, 2 messages, 1,000 batches."""
     ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def bytes_shown(count: int) -> str:
+    """Format a size in bytes for people."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def duration_shown(seconds: float) -> str:
+    """Format a duration for people, in its largest two units."""
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        if left >= size or (unit == "s" and not parts):
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts[:2])

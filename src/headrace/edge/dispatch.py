@@ -12,6 +12,7 @@ from headrace.broker import Broker
 from headrace.broker.access import described
 from headrace.core.checks import check_seconds, check_whole
 from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
+from headrace.core.health.findings import Health, visible
 from headrace.core.limits import AUDIT_KEPT, FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
 from headrace.core.publish.state import CommitKey
@@ -24,6 +25,7 @@ from headrace.core.reports.descriptions import (
     TopicDescription,
 )
 from headrace.core.reports.pipelines import PipelineDescription
+from headrace.core.rights import Caller, Right
 from headrace.core.topics.settings import TopicSettings
 from headrace.edge import audit
 from headrace.edge.access import LOOK_SECONDS, Principal
@@ -63,6 +65,17 @@ def _list_topics(_: wire.ListTopics, broker: Broker, principal: Principal) -> li
 
 def _list_pipelines(_: wire.ListPipelines, broker: Broker, principal: Principal) -> list[PipelineDescription]:
     return [pipeline for pipeline in broker.list_pipelines() if principal.caller.may_see(pipeline.topic)]
+
+
+def health_of(broker: Broker, caller: Caller) -> Health:
+    """What a caller may see of the verdict: findings on the store need the right to read all topics, as metrics do."""
+    health, covers_store = broker.describe_health(), caller.may(Right.READ, "*")
+    shown = visible(health.findings, lambda topic: caller.may(Right.READ, topic), covers_store, caller.name)
+    return Health.of(health.server, health.judged_us, shown, covers_store).limited()
+
+
+def _describe_health(_: wire.DescribeHealth, broker: Broker, principal: Principal) -> Health:
+    return health_of(broker, principal.caller)
 
 
 def _whoami(_: wire.Whoami, broker: Broker, principal: Principal) -> Identity:
@@ -155,6 +168,7 @@ def _last_commits(operation: wire.LastCommits, broker: Broker, principal: Princi
 _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.ListTopics: _list_topics,
     wire.ListPipelines: _list_pipelines,
+    wire.DescribeHealth: _describe_health,
     wire.Whoami: _whoami,
     wire.ListTokens: _list_tokens,
     wire.CreateToken: _create_token,

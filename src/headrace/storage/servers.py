@@ -69,6 +69,12 @@ class ServerRows:
 
         self._do(remove, SHORT_PATIENCE_SECONDS)
 
+    def claims(self) -> list[tuple[int, str]]:
+        """The groups that any server claims, by id of the topic and name."""
+        query = select(all_claims.c.topicid, all_claims.c.groupname)
+        rows = self._do(lambda connection: connection.execute(query).all(), SHORT_PATIENCE_SECONDS)
+        return [(row.topicid, row.groupname) for row in rows]
+
     def release_claims(self, server_id: str, groups: Collection[tuple[int, str]]) -> None:
         """Give up the claims of a server on some groups, by topic and name."""
         columns = all_claims.c

@@ -1,9 +1,8 @@
 """Every metric of `/metrics`: its name, type, labels and help text; and how to read the text.
 
-The server writes what stands here and nothing else, docs/METRICS.md lists it, and `attention` judges it. Names follow
-Prometheus' rules: base units, `_total` for counters. Counters start at 0 when the server starts. Labels are names of
-topics, groups, partitions and pipelines; never anything of a message, and the name of a token only where a limit held
-it back.
+The server writes what stands here and nothing else, and docs/METRICS.md lists it. Names follow Prometheus' rules: base
+units, `_total` for counters. Counters start at 0 when the server starts. Labels are names of topics, groups, partitions
+and pipelines; never anything of a message, and the name of a token only where a limit held it back or it expires.
 
 Pure: no I/O. `parse` reads what this server writes, for the console and `headrace status`, which need no other library.
 """
@@ -73,6 +72,13 @@ _ALL: Final = (
     _of_store("tokens", _NONE, "Valid tokens"),
     _of_store(
         "tokens_expiring", _NONE, "Valid tokens in the last tenth of their life, at most 7 days, without a successor"
+    ),
+    # The server's verdict on itself
+    _gauge("findings", ("severity",), "Findings of the server: what needs attention, or could not be judged"),
+    _gauge(
+        "finding",
+        ("rule", "severity", "topic", "group", "name"),
+        "1 for each finding; the name is that of a pipeline, a token, or the file of a certificate",
     ),
     # Topics
     _counter("messages_in", _TOPIC, "Messages written"),

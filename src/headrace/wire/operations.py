@@ -16,6 +16,7 @@ import msgspec
 
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.groups.group import ReadFrom
+from headrace.core.health.findings import Health
 from headrace.core.limits import AUDIT_LISTED, SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
 from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import (
@@ -367,6 +368,12 @@ class Whoami(StoreOperation[Identity], tag="whoami"):
 
 class ListServers(StoreOperation[list[ServerDescription]], tag="list_servers"):
     """The running servers of the store, with their addresses; `topic` is ignored."""
+
+    need: ClassVar = _AUTHENTICATED
+
+
+class DescribeHealth(StoreOperation[Health], tag="describe_health"):
+    """What needs attention at this server and in the topics that the caller may read; `topic` is ignored."""
 
     need: ClassVar = _AUTHENTICATED
 

@@ -1,4 +1,4 @@
-"""Samples of metrics, their history and what needs attention."""
+"""Samples of metrics, and their history."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import pytest
 
 from headrace.console.monitor import history as histories
-from headrace.console.monitor.attention import WATCHED, Attention
 from headrace.console.monitor.history import History
 from headrace.console.monitor.sample import GroupSample, Sample, TopicSample, parse, quantile
 
@@ -28,7 +27,7 @@ headrace_disk_free_bytes 1e9
 
 
 def test_a_sample_of_one_server() -> None:
-    sample = parse([TEXT], 10.0, WATCHED)
+    sample = parse([TEXT], 10.0)
     assert sample.topics['a "b" \\ c'].messages_in == 100
     orders = sample.topics["orders"]
     assert (orders.messages, orders.partitions, orders.bytes_stored) == (7, 2, 4096)
@@ -87,29 +86,6 @@ def test_a_series_that_ended_is_forgotten() -> None:
         history.add(sample_at(step * 1800.0, 1.0))
     assert history.points([("bytes_stored", "gone")], 3600.0) == []
     assert not any(math.isnan(value or 0.0) for _, value in history.points([("bytes_stored",)], 3600.0))
-
-
-def test_people_see_what_concerns_their_topics_and_their_token() -> None:
-    attention = Attention()
-    attention.add(parse([TEXT], 10.0, WATCHED))
-    (failing,) = attention.findings(lambda topic: topic == "orders", False, None, 10.0)
-    assert (failing.rule, failing.place.topic) == ("topic_failing", "orders")
-    assert attention.findings(lambda topic: False, False, None, 10.0) == []
-    (own,) = attention.findings(lambda topic: False, False, int(86_410e6), 10.0)
-    assert own.problem == "your own token expires in 1.0 days"
-
-
-def test_a_lag_that_grows_for_a_quarter_of_an_hour_is_found() -> None:
-    attention = Attention()
-    for minute in range(20):
-        text = (
-            f'headrace_group_lag_messages{{topic="t",group="g"}} {minute * 100}\n'
-            f'headrace_group_lag_seconds{{topic="t",group="g"}} {minute * 60}\n'
-        )
-        for second in range(0, 60, 5):
-            attention.add(parse([text], minute * 60.0 + second, WATCHED))
-    (finding,) = attention.findings(lambda topic: True, True, None, 0.0)
-    assert (finding.rule, finding.place.group) == ("lag_growing", "g")
 
 
 def published(time: float, below_10_ms: float, all_of_them: float, last_commit: float = 0.0) -> Sample:

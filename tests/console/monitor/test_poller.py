@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from headrace.console.monitor.poller import Poller
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
+from headrace.core.health.findings import Health
 from headrace.core.reports.descriptions import ServerDescription
 
 
@@ -65,6 +67,8 @@ def test_a_server_that_is_silent_counts_as_it_last_spoke() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.host in dead:
             raise httpx.ConnectError("refused")
+        if request.url.path == "/v1/health":
+            return httpx.Response(200, content=msgspec.json.encode(Health.of(request.url.host, 1, ())))
         return httpx.Response(200, text='headrace_messages_in_total{topic="a"} 5\n')
 
     async def run() -> None:
@@ -78,8 +82,10 @@ def test_a_server_that_is_silent_counts_as_it_last_spoke() -> None:
 
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
             assert await counted() == 10 and poller.silent == []
+            assert [verdict.server for verdict in poller.verdicts] == ["one", "two"]
             dead.add("two")
             assert await counted() == 10 and poller.silent == ["http://two:7070"]
+            assert [verdict.server for verdict in poller.verdicts] == ["one"]
             dead.add("one")
             assert "does not answer" in (await poller._poll(client, http) or "")
 

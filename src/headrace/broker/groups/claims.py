@@ -65,6 +65,15 @@ class GroupClaims:
                     with suppress(TopicNotFound):
                         self._topics.find(topic).groups.hold_for(name, self._servers.id, kind)
 
+    def groups(self) -> set[tuple[str, str]]:
+        """The topics, by key, and groups that have members only a protocol knows, at any server."""
+        held = self.outside.groups()
+        if self._servers.is_shared:
+            keys = {record.id: record.key for record in self._topics.records()}
+            claims = self._catalog.servers.claims()
+            held |= {(keys[topic_id], group) for topic_id, group in claims if topic_id in keys}
+        return held
+
     def release(self) -> None:
         """Give up the claims of groups that have no members at this server any more."""
         with self._lock:

@@ -67,6 +67,11 @@ class OutsideMembers:
                     if not self._expected[place]:
                         del self._expected[place]
 
+    def groups(self) -> set[tuple[str, str]]:
+        """The topics, by key, and groups that have such members."""
+        with self._lock:
+            return {(topic, group) for group, (_, topics) in self._held.items() for topic in topics}
+
     def claimed(self, topics: Iterable[str], group: str) -> None:
         """A group is claimed in these topics; to be called before."""
         with self._lock:

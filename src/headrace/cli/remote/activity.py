@@ -5,11 +5,20 @@ Counters are summed over the servers of a store; what they all report of the sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
-from headrace.wire.attention import Snapshot
+from headrace.wire.metrics import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One scrape of all servers: its time in seconds since 1970, and the samples of each metric."""
+
+    seconds: float
+    samples: Mapping[str, Sequence[Sample]]
 
 
 class TopicActivity(msgspec.Struct, frozen=True):

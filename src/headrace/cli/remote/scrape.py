@@ -1,7 +1,7 @@
-"""The metrics of all servers of a store, for `headrace status` and `headrace top`.
+"""The metrics and the health of all servers of a store, for `headrace status` and `headrace top`.
 
-The client lists the servers; each is asked for `/metrics` over HTTP, with the same token. A token that may not read all
-topics gets none. An address that only the server's own machine knows is replaced by the host of `--url`.
+The client lists the servers; each is asked over HTTP, with the same token. A token that may not read all topics gets no
+metrics. An address that only the server's own machine knows is replaced by the host of `--url`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from headrace.cli.options.listen_address import is_wildcard
+from headrace.cli.remote.activity import Snapshot
 from headrace.cli.remote.address import ServerAddress
+from headrace.core.health.findings import Finding, Health, merged
+from headrace.core.health.rules import silent
 from headrace.core.reports.descriptions import ServerDescription
-from headrace.wire.attention import Snapshot
 from headrace.wire.metrics import Sample, parse
 
 if TYPE_CHECKING:
@@ -42,7 +46,7 @@ def scrape(client: Client, address: ServerAddress) -> Scrape:
     for server in servers:
         url = server.addresses.get("http")
         try:
-            found: Mapping[str, list[Sample]] = parse(_metrics(url, address)) if url else {}
+            found: Mapping[str, list[Sample]] = parse(_answer(url, "/metrics", address).decode()) if url else {}
         except (OSError, HTTPException, _Refused) as error:
             problems.append(f"no metrics of {url}: {str(error) or type(error).__name__}")
             continue
@@ -51,11 +55,27 @@ def scrape(client: Client, address: ServerAddress) -> Scrape:
     return Scrape(servers, Snapshot(time.time(), samples), problems)
 
 
+def health(client: Client, address: ServerAddress, servers: Sequence[ServerDescription]) -> Health:
+    """The verdict of the server that the client calls, and of the others, which judge themselves too."""
+    own = client.describe_health()
+    others: list[Health] = []
+    silences: list[Finding] = []
+    for server in servers:
+        url = server.addresses.get("http")
+        if url is None or server.id == own.server:
+            continue
+        try:
+            others.append(msgspec.json.decode(_answer(url, "/v1/health", address), type=Health))
+        except (OSError, HTTPException, _Refused, msgspec.DecodeError) as error:
+            silences.append(silent(url, str(error) or type(error).__name__))
+    return merged(own, others).with_more(silences)
+
+
 class _Refused(Exception):
     """A server answered with an error."""
 
 
-def _metrics(url: str, address: ServerAddress) -> str:
+def _answer(url: str, path: str, address: ServerAddress) -> bytes:
     parts = urlsplit(url)
     host = parts.hostname or ""
     if not host or is_wildcard(host):
@@ -69,13 +89,13 @@ def _metrics(url: str, address: ServerAddress) -> str:
         connection = HTTPConnection(host, parts.port, timeout=_TIMEOUT_SECONDS)
     headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
     try:
-        connection.request("GET", "/metrics", headers=headers)
+        connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
-        text = answer.read().decode(errors="replace")
+        body = answer.read()
     finally:
         connection.close()
     if answer.status in (401, 403):
         raise _Refused("the token may not read all topics")
     if answer.status != 200:
         raise _Refused(f"it answered {answer.status} {answer.reason}")
-    return text
+    return body

@@ -33,8 +33,11 @@ from headrace.cli.server.stop_deadline import StopDeadline, leave
 from headrace.cli.server.store_check import check_store
 from headrace.cli.terminal.output import print_line
 from headrace.core.errors import HeadraceError
+from headrace.core.health.findings import Place
+from headrace.core.health.readings import Expiry
 from headrace.core.rights import Right
 from headrace.edge import audit
+from headrace.edge.certificates import validities
 from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
 from headrace.extras import needing
@@ -113,6 +116,9 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
             limits = Limits(settings.limits)
             flight_port = None if flight is None else server.port_of(flight)
             app = make_app(broker, access, settings.rest, draining, limits, flight_port)
+            # As for Flight, the authority of clients is read once.
+            authorities = _expiries(tls.client_ca if tls is not None else None)
+            broker.health.certificates = _expiries(tls.certificate if tls is not None else None) + authorities
             shared = Shared(broker, access, settings, tls, limits)
             with (
                 running(start_flight, shared, flight, left_open) as flights,
@@ -131,6 +137,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
                 def reload() -> None:
                     for endpoint in endpoints:
                         endpoint.reload()
+                    broker.health.certificates = _expiries(tls.certificate if tls is not None else None) + authorities
 
                 server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log, reload)
                 _tell_systemd("STOPPING=1")
@@ -215,6 +222,18 @@ def _tls_files(settings: ServeSettings) -> server.TlsFiles | None:
         shown_files = f"{files.certificate} and {files.key}" + (f", clients by {client_ca}" if client_ca else "")
         raise Failure(Exit.USAGE, f"cannot use TLS with {shown_files}: {reason}") from None
     return files
+
+
+def _expiries(file: Path | None) -> list[Expiry]:
+    """When the first certificate of a file ends that is in use, for the server's health."""
+    if file is None:
+        return []
+    try:
+        begin_us, end_us = min(validities(file.read_text()), key=lambda validity: validity[1])
+    except (OSError, ValueError) as error:
+        logger.warning("cannot tell when the certificate in %s expires: %s", file, error)
+        return []
+    return [Expiry(Place("certificate", name=str(file)), begin_us, end_us)]
 
 
 def _bind(address: str, protocol: Protocol) -> list[socket.socket]:

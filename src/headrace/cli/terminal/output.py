@@ -84,27 +84,6 @@ def shown(value: Any) -> str:
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 
-def bytes_shown(count: int) -> str:
-    """Format a size in bytes for people."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"
-
-
 def time_shown(time_us: int) -> str:
     """Format a time for people, in UTC."""
     return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def duration_shown(seconds: float) -> str:
-    """Format a duration for people, in its largest two units."""
-    left = max(0, int(seconds))
-    parts: list[str] = []
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
-        if left >= size or (unit == "s" and not parts):
-            parts.append(f"{left // size} {unit}")
-            left %= size
-    return " ".join(parts[:2])

@@ -4,7 +4,8 @@ It asks which servers there are, fetches `/metrics` of each, adds a sample to th
 through `sampled`. It waits at least ten times as long as a poll took, so that a store of many topics is not kept busy
 by being watched. A failed poll is shown to the pages as `problem`, and the next one follows after the usual time.
 If only some of several servers do not answer, they are named in `silent`, and what they said last counts on: without
-them the sums would fall, and jump when they are back.
+them the sums would fall, and jump when they are back. Servers judge themselves: of several, each is asked for its
+verdict too.
 
 It sends the token of the console. If the console has none and the server needs one, it uses the token of somebody who
 is signed in and may read all topics; what is shown to others is filtered by their own rights. Without such a token it
@@ -17,20 +18,22 @@ import asyncio
 import logging
 import ssl
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 from nicegui import Event
 
 from headrace import aio
-from headrace.console.monitor.attention import WATCHED, Attention
 from headrace.console.monitor.history import History, Key
 from headrace.console.monitor.sample import Sample, parse
 from headrace.console.sessions import CALL_SECONDS, Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
 from headrace.core.errors import AccessDenied, HeadraceError, Unauthenticated
+from headrace.core.health.findings import Health
 from headrace.core.reports.descriptions import ServerDescription
 
 logger = logging.getLogger(__name__)
@@ -52,11 +55,12 @@ class Poller:
         self._wake = asyncio.Event()
         self._may_use_own = True
         self.history = History(settings.poll_seconds)
-        self.attention = Attention()
         self.sampled = Event[[]]()
         self.problem: str | None = None
         self.servers: list[ServerDescription] = []
         self.silent: list[str] = []
+        # The verdicts of the servers of a shared store.
+        self.verdicts: list[Health] = []
         # What each server said last, by its id.
         self._texts: dict[str, str] = {}
 
@@ -85,6 +89,11 @@ class Poller:
         if self.problem is not None:
             self._wake.set()
 
+    @property
+    def age_seconds(self) -> float | None:
+        """How old the figures are that pages show; None if they have none."""
+        return None if self.history.last is None else max(0.0, time.time() - self.history.last.time)
+
     async def _poll(self, own: aio.AsyncClient, http: httpx.AsyncClient) -> str | None:
         """Take a sample; what kept it from doing so, if anything did."""
         session = None if self._may_use_own else self._sessions.reader_of_all()
@@ -106,6 +115,8 @@ class Poller:
             return f"a server answered {error.response.status_code} to the request for its metrics"
         except httpx.HTTPError as error:
             return f"a server does not answer to HTTP ({type(error).__name__})"
+        except msgspec.DecodeError:
+            return "a server answered the request for its health with something else"
         except (httpx.InvalidURL, ValueError):
             return "the address of a server is not valid"
         try:
@@ -118,8 +129,7 @@ class Poller:
 
     def _digest(self, texts: list[str]) -> tuple[Sample, dict[Key, float]]:
         """What takes long with thousands of topics; in a thread, so that pages answer meanwhile."""
-        sample = parse(texts, time.time(), WATCHED)
-        self.attention.add(sample)
+        sample = parse(texts, time.time())
         return sample, self.history.values_of(sample)
 
     async def _fetch(self, client: aio.AsyncClient, http: httpx.AsyncClient, session: SignedIn | None) -> list[str]:
@@ -128,7 +138,8 @@ class Poller:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.servers = await client.list_servers()
         urls = _metrics_urls(self.servers, self._settings.url)
-        answers = await asyncio.gather(*(_get(http, url, headers) for url in urls.values()))
+        answers = await asyncio.gather(*(_get(http, f"{url}/metrics", headers) for url in urls.values()))
+        self.verdicts = await _verdicts(http, urls, headers)
         failures = [answer for answer in answers if isinstance(answer, httpx.HTTPError)]
         if failures and len(failures) == len(answers):
             raise failures[0]
@@ -144,15 +155,23 @@ class Poller:
 
 
 async def _get(http: httpx.AsyncClient, url: str, headers: dict[str, str]) -> str | httpx.HTTPError:
-    """The metrics of one server, or why there are none; raises Unauthenticated."""
+    """What one server answers, or why it does not; raises Unauthenticated."""
     try:
-        answer = await http.get(f"{url}/metrics", headers=headers)
+        answer = await http.get(url, headers=headers)
         if answer.status_code in (401, 403):
             raise Unauthenticated("the token may not read the metrics")
         answer.raise_for_status()
     except httpx.HTTPError as error:
         return error
     return answer.text
+
+
+async def _verdicts(http: httpx.AsyncClient, urls: Mapping[str, str], headers: dict[str, str]) -> list[Health]:
+    """The verdicts of several servers; of one alone each page asks for it."""
+    if len(urls) == 1:
+        return []
+    answers = await asyncio.gather(*(_get(http, f"{url}/v1/health", headers) for url in urls.values()))
+    return [msgspec.json.decode(answer, type=Health) for answer in answers if isinstance(answer, str)]
 
 
 def _metrics_urls(servers: list[ServerDescription], url: str) -> dict[str, str]:

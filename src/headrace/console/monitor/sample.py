@@ -6,7 +6,7 @@ is taken. Metrics that are not known here are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,7 +72,7 @@ class GroupSample:
 class Sample:
     """All topics and groups at one moment, and the publish latency by topic as cumulative counts by upper bound.
 
-    `others` holds metrics without labels, by name; `watched` what was asked for, as it is.
+    `others` holds metrics without labels, by name.
     """
 
     time: float
@@ -80,17 +80,13 @@ class Sample:
     groups: dict[TopicGroup, GroupSample] = field(default_factory=dict)
     publish: dict[str, dict[float, float]] = field(default_factory=dict)
     others: dict[str, float] = field(default_factory=dict)
-    watched: dict[str, list[metrics.Sample]] = field(default_factory=dict)
 
 
-def parse(texts: Iterable[str], time: float, watched: Collection[str] = ()) -> Sample:
-    """The sample in the texts of all servers; some metrics are kept as they are."""
+def parse(texts: Iterable[str], time: float) -> Sample:
+    """The sample in the texts of all servers."""
     sample = Sample(time)
     for text in texts:
-        found = metrics.parse(text)
-        _take(sample, found)
-        for name in watched:
-            sample.watched.setdefault(name, []).extend(found.get(name, ()))
+        _take(sample, metrics.parse(text))
     return sample
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
+from typing import Final
 
 from nicegui import ui
 
@@ -13,9 +13,11 @@ from headrace.console.view import parts, text
 from headrace.console.view.charts import Chart, range_toggle
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import LINK, Column, ShortTable
+from headrace.core.errors import HeadraceError, Unauthenticated
+from headrace.core.health.findings import Finding, Health, Place, Severity
+from headrace.core.health.rules import finding
 from headrace.core.rights import Right
 from headrace.core.text import counted
-from headrace.wire.attention import Concern, ConcernPlace
 
 _ROWS_MAX = 8
 
@@ -48,6 +50,9 @@ async def build(visit: Visit) -> None:
     choice.on_value_change(page.refresh)
     page.refresh()
     visit.on_sample(page.refresh)
+    visit.on_sample(page.refresh_health)
+    with visit.reporting(in_banner=True):
+        await page.refresh_health()
     with visit.reporting(in_banner=True):
         await page.show_start()
 
@@ -60,7 +65,7 @@ class _Overview:
         self._choice = choice
         self._start = ui.element("div").classes("full-width")
         self._start.set_visibility(False)
-        with ui.element("div").classes("hr-cards"):
+        with ui.element("div").classes("hr-cards hr-sampled"):
             self._in = parts.Card("Published")
             self._out = parts.Card("Read")
             self._latency = parts.Card("Publish latency")
@@ -69,7 +74,7 @@ class _Overview:
             self._lag = parts.Card("Largest lag")
         with parts.panel("Needs attention"):
             self._attention = ui.element("div").classes("full-width")
-        self._found: list[Concern] | None = None
+        self._found: tuple[list[Finding], bool] | None = None
         with ui.element("div").classes("hr-grid"):
             with parts.panel("Messages per second"):
                 self._messages_chart = Chart("count")
@@ -83,10 +88,10 @@ class _Overview:
                     self._free = ui.label().classes("hr-muted hr-small")
                 self._stored_chart = Chart("bytes")
         with ui.element("div").classes("hr-grid"):
-            with parts.panel("Groups by lag"):
+            with parts.panel("Groups by lag", is_sampled=True):
                 self._group_table = ShortTable(_GROUP_COLUMNS)
                 self._no_groups = ui.label("No group reads yet.").classes("hr-muted")
-            with parts.panel("Topics by rate"):
+            with parts.panel("Topics by rate", is_sampled=True):
                 self._topic_table = ShortTable(_TOPIC_COLUMNS)
                 self._no_topics = ui.label("No topics yet.").classes("hr-muted")
 
@@ -103,18 +108,24 @@ class _Overview:
     def refresh(self) -> None:
         """Show the newest sample."""
         visit, history = self._visit, self._visit.history
-        visit.say(_staleness(visit.poller.problem, visit.poller.silent))
         sample = history.last
         if sample is None:
             return
         topics = [name for name in sample.topics if visit.session.may_read(name)]
         self._show_cards(history, sample, topics)
-        session = visit.session
-        self._show_attention(
-            visit.poller.attention.findings(session.may_read, session.sees_all, session.caller.expires_us, time.time())
-        )
         self._show_charts(history, sample, topics)
         self._show_tables(history, sample, topics)
+
+    async def refresh_health(self) -> None:
+        """Show what the servers say needs attention."""
+        try:
+            health = await self._visit.health()
+        except Unauthenticated:
+            raise
+        except HeadraceError as error:
+            unknown = finding("not_read", Place("server", name="health"), f"it did not say how it is: {error}")
+            health = Health.of("", 0, [unknown])
+        self._show_health(health)
 
     def _show_cards(self, history: History, sample: Sample, topics: list[str]) -> None:
         total = {name: self._sum(name, topics) for name in ("messages_in", "bytes_in", "messages_out", "bytes_out")}
@@ -151,28 +162,21 @@ class _Overview:
             return history.value(name)
         return sum(history.value(name, topic) for topic in topics)
 
-    def _show_attention(self, found: list[Concern]) -> None:
-        if found == self._found:
+    def _show_health(self, health: Health) -> None:
+        if (health.findings, health.covers_store) == self._found:
             return
-        self._found = found
+        self._found = health.findings, health.covers_store
         self._attention.clear()
         with self._attention:
-            if not found:
+            if health.state == "fine":
+                where = "" if health.covers_store else " in the topics that you may read"
                 with ui.element("div").classes("hr-finding"):
                     ui.icon("check_circle").classes("hr-good")
-                    ui.label("Nothing. No topic fails, no group falls behind, no damage was found.").classes("hr-muted")
-            for finding in found:
-                is_critical = finding.severity == "critical"
-                with ui.element("div").classes("hr-finding"):
-                    ui.icon("error" if is_critical else "warning").classes("hr-bad" if is_critical else "hr-warn")
-                    with ui.element("div"):
-                        with ui.element("div"):
-                            name, target = _named(finding.place)
-                            if target is not None:
-                                ui.link(text.visible(name), target)
-                            problem = text.visible(finding.problem)
-                            parts.tagged("span", ": " + problem if name else _capital(problem))
-                        ui.label(finding.advice).classes("hr-muted hr-small")
+                    ui.label(f"Nothing{where}.").classes("hr-muted")
+            for each in health.findings:
+                _show_finding(each)
+            if health.omitted:
+                ui.label(f"And {counted(health.omitted, 'finding')} more.").classes("hr-muted")
 
     def _show_charts(self, history: History, sample: Sample, topics: list[str]) -> None:
         seconds, now = float(self._choice.value), sample.time
@@ -223,24 +227,38 @@ class _Overview:
         self._no_topics.set_visibility(not busy)
 
 
-def _staleness(problem: str | None, silent: list[str]) -> str | None:
-    """What keeps the page from being up to date."""
-    if problem is not None:
-        return f"No new samples: {problem}."
-    if silent:
-        return f"No answer from {', '.join(silent)}. What it did last counts until it is back, or is no longer listed."
-    return None
+# The icon of a severity, and its colour.
+_ICONS: Final[dict[Severity, tuple[str, str]]] = {
+    "critical": ("error", "hr-bad"),
+    "warning": ("warning", "hr-warn"),
+    "unknown": ("help", "hr-muted"),
+}
 
 
-def _named(place: ConcernPlace) -> tuple[str, str | None]:
-    """How a place is called, and its page."""
+def _show_finding(finding: Finding) -> None:
+    icon, colour = _ICONS[finding.severity]
+    with ui.element("div").classes("hr-finding"):
+        ui.icon(icon).classes(colour).props(f'role=img aria-label="{finding.severity}"')
+        with ui.element("div"):
+            with ui.element("div"):
+                name, target = text.visible(_capital(str(finding.place))), _page(finding.place)
+                if target is None:
+                    parts.tagged("span", name)
+                else:
+                    ui.link(name, target)
+                parts.tagged("span", f": {text.visible(finding.problem)}")
+            ui.label(finding.advice).classes("hr-muted hr-small")
+            if finding.command:
+                parts.command(text.visible(finding.command))
+
+
+def _page(place: Place) -> str | None:
+    """The page of a place."""
     if place.kind == "group":
-        return f"Group {place.group} of {place.topic}", text.group_page(place.topic, place.group)
+        return text.group_page(place.topic, place.group)
     if place.kind == "topic":
-        return f"Topic {place.topic}", text.topic_page(place.topic)
-    if place.kind == "pipeline":
-        return f"Pipeline {place.pipeline} of {place.topic}", "/pipelines"
-    return "", None
+        return text.topic_page(place.topic)
+    return {"pipeline": "/pipelines", "token": "/access"}.get(place.kind)
 
 
 def _capital(sentence: str) -> str:

@@ -22,9 +22,9 @@ _COLUMNS = (
     Column("partitions", "Partitions", is_number=True, is_sortable=True, is_wide=True),
     Column("messages", "Messages", is_number=True, is_sortable=True),
     Column("bytes", "Stored", is_number=True, is_sortable=True, is_wide=True),
-    Column("rate", "In", is_number=True, is_sortable=True),
+    Column("rate", "In", is_number=True, is_sortable=True, classes="hr-sampled"),
     Column("retention", "Kept for", is_number=True, is_wide=True),
-    Column("lag", "Worst lag", is_number=True, is_sortable=True),
+    Column("lag", "Worst lag", is_number=True, is_sortable=True, classes="hr-sampled"),
 )
 
 

@@ -24,6 +24,9 @@ from headrace.console.sign_in import PATH, SignIn
 from headrace.console.view import text
 from headrace.console.view.parts import tagged
 from headrace.core.errors import Closed, HeadraceError, Unauthenticated, Unreachable
+from headrace.core.health.findings import Health, merged, visible
+from headrace.core.health.rules import silent
+from headrace.core.text import duration_shown
 
 THEME_COOKIE: Final = "headrace_theme"
 # Path, label and icon; the first is the page that `/` shows.
@@ -52,7 +55,7 @@ _HEAD: Final = (
 
 @dataclass
 class Visit:
-    """An open page: who looks at it, with which query, and its banner."""
+    """An open page: who looks at it, with which query, its banner, and how old its figures are."""
 
     session: SignedIn
     sessions: Sessions
@@ -60,6 +63,7 @@ class Visit:
     settings: ConsoleSettings
     query: QueryParams
     banner: ui.label
+    age: ui.label
 
     @property
     def client(self) -> aio.AsyncClient:
@@ -82,6 +86,29 @@ class Visit:
                     await refreshed
 
         self.poller.sampled.subscribe(refresh_if_signed_in)
+
+    async def health(self) -> Health:
+        """What the servers say needs attention, of what the visitor may see."""
+        own, session, poller = await self.client.describe_health(), self.session, self.poller
+        others = [
+            Health.of(each.server, each.judged_us, visible(each.findings, session.may_read, own.covers_store, ""))
+            for each in poller.verdicts
+            if each.server != own.server
+        ]
+        silences = [silent(url, "it has no new figures either") for url in poller.silent] if own.covers_store else []
+        return merged(own, others).with_more(silences)
+
+    def show_age(self) -> None:
+        """Figures without fresh samples are grey, with their age."""
+        problem, seconds = self.poller.problem, self.poller.age_seconds
+        if problem is not None:
+            old = "There are no figures" if seconds is None else f"Grey figures are {duration_shown(seconds)} old"
+            self.age.set_text(text.visible(f"No new samples: {problem}. {old}."))
+        elif self.poller.silent:
+            rest = "What it did last counts until it is back, or is no longer listed."
+            self.age.set_text(text.visible(f"No answer from {', '.join(self.poller.silent)}. {rest}"))
+        self.age.set_visibility(problem is not None or bool(self.poller.silent))
+        ui.query("body").classes(**{"remove" if problem is None else "add": "hr-stale"})
 
     def say(self, problem: str | None) -> None:
         """Show a problem at the top of the page, or that there is none."""
@@ -150,10 +177,11 @@ class Frame:
                     client.delete()
                     return admitted
                 count_page(admitted, client)
-                banner = self._draw(path, admitted, request)
-                visit = Visit(admitted, self._sessions, self._poller, self._settings, request.query_params, banner)
+                banner, age = self._draw(path, admitted, request)
+                visit = Visit(admitted, self._sessions, self._poller, self._settings, request.query_params, banner, age)
                 # A page that never asks the server again is closed too when its token ends.
-                visit.on_sample(lambda: None)
+                visit.on_sample(visit.show_age)
+                visit.show_age()
                 built = build(visit)
                 try:
                     async with asyncio.timeout(PAGE_SECONDS):
@@ -167,7 +195,7 @@ class Frame:
 
         return register
 
-    def _draw(self, path: str, session: SignedIn, request: Request) -> ui.label:
+    def _draw(self, path: str, session: SignedIn, request: Request) -> tuple[ui.label, ui.label]:
         ui.colors(primary="#0e6f8c", secondary="#5c6f78", accent="#0e6f8c", positive="#1b7f4d", negative="#b3261e")
         theme = ui.dark_mode({"dark": True, "light": False}.get(request.cookies.get(THEME_COOKIE, "")))
         with ui.header().classes("hr-header"):
@@ -195,9 +223,9 @@ class Frame:
             ui.space()
             ui.label(f"Headrace {self._version}").classes("hr-muted hr-small q-px-md")
         drawer_button.on_click(lambda: drawer.run_method("toggle"))
-        banner = ui.label().classes("hr-banner").props("role=alert")
+        banner, age = (ui.label().classes("hr-banner").props("role=alert") for _ in range(2))
         banner.set_visibility(False)
-        return banner
+        return banner, age
 
     def _search(self, session: SignedIn) -> None:
         async def go() -> None:

@@ -48,9 +48,9 @@ def copy_button(content: Callable[[], str], label: str) -> ui.button:
 
 
 @contextmanager
-def panel(title: str = "") -> Iterator[ui.element]:
-    """A panel, with a title."""
-    with ui.element("div").classes("hr-panel") as element:
+def panel(title: str = "", *, is_sampled: bool = False) -> Iterator[ui.element]:
+    """A panel, with a title; one of samples is grey while there are no new ones."""
+    with ui.element("div").classes("hr-panel hr-sampled" if is_sampled else "hr-panel") as element:
         if title:
             ui.label(title).classes("hr-panel-title")
         yield element

@@ -56,6 +56,7 @@ _HANDLERS: Final = [
     *identity.HANDLERS,
     *servers.HANDLERS,
     *pipelines.HANDLERS,
+    *health.API_HANDLERS,
 ]
 
 

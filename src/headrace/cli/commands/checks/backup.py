@@ -10,9 +10,9 @@ import typer
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.shared import Json
-from headrace.cli.terminal.output import bytes_shown, print_json, print_line
+from headrace.cli.terminal.output import print_json, print_line
 from headrace.core.errors import HeadraceError
-from headrace.core.text import counted
+from headrace.core.text import bytes_shown, counted
 
 EXAMPLES: Final = """
 The copy contains every message that was acknowledged before the backup started. To restore, move the copy to the place

@@ -10,9 +10,9 @@ import typer
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.shared import Json
-from headrace.cli.terminal.output import bytes_shown, print_json, print_line, print_table
+from headrace.cli.terminal.output import print_json, print_line, print_table
 from headrace.core.errors import HeadraceError
-from headrace.core.text import counted
+from headrace.core.text import bytes_shown, counted
 
 if TYPE_CHECKING:
     from headrace.core.reports.store_check import StoreReport

@@ -1,4 +1,4 @@
-"""`headrace status`: is it up, how is it doing, what needs attention."""
+"""`headrace status`: is it up, how is it doing, what needs attention. The servers judge; this shows what they say."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import typer
 from headrace.cli.exits import Exit
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions
-from headrace.cli.terminal.output import bytes_shown, duration_shown, print_json, print_line, print_note
-from headrace.core.text import counted
+from headrace.cli.terminal.output import print_json, print_line, print_note, shown
+from headrace.core.health.findings import Health
+from headrace.core.text import bytes_shown, counted, duration_shown
 
 EXAMPLES: Final = """
-Exit code 0: up, and nothing critical. 1: something critical needs attention. 3: no server. A token that may not
-read all topics sees only the servers.
+Exit code 0: nothing needs attention. 1: something does. 5: something could not be judged, or a server did not answer.
+3: no server. A token that may not read all topics sees what concerns those that it may.
 
 Examples: headrace status; headrace status --json
 """
@@ -25,14 +26,13 @@ Examples: headrace status; headrace status --json
 def status(*, as_json: Json = False, server: ServerOptions) -> None:
     """Show whether a server is up, how it is doing, and what needs attention."""
     from headrace.cli.remote.activity import groups, total
-    from headrace.cli.remote.scrape import scrape
-    from headrace.wire.attention import attention
+    from headrace.cli.remote.scrape import health, scrape
 
     address = server.address()
     with server.connected() as client:
         found = scrape(client, address)
+        verdict = health(client, address, found.servers)
     now = found.snapshot
-    findings = attention([now])
     lagging = [each for each in groups(now, now) if each.lag_messages]
     facts: dict[str, Any] = {
         "url": address.url,
@@ -46,15 +46,15 @@ def status(*, as_json: Json = False, server: ServerOptions) -> None:
         "groups_lagging": len(lagging),
         "lag_messages": sum(each.lag_messages for each in lagging),
         "tokens": total(now, "headrace_tokens"),
-        "findings": findings,
+        "health": verdict,
         "problems": found.problems,
     }
     if as_json:
         print_json(facts)
     else:
         _print(facts)
-    if any(each.severity == "critical" for each in findings):
-        raise typer.Exit(Exit.REFUSED)
+    if verdict.state != "fine":
+        raise typer.Exit(Exit.REFUSED if verdict.state == "attention" else Exit.FAILING)
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -69,11 +69,20 @@ def _print(facts: dict[str, Any]) -> None:
         )
         behind = f", {counted(facts['groups_lagging'], 'group')} behind by {counted(facts['lag_messages'], 'message')}"
         print_line(f"use   {_tokens(facts['tokens'])}{behind if facts['groups_lagging'] else ', no group is behind'}")
-    for finding in facts["findings"]:
-        place = " ".join(filter(None, (finding.place.topic, finding.place.group, finding.place.pipeline)))
-        print_line(f"{finding.severity:<8} {place or finding.place.kind}: {finding.problem}. {finding.advice}")
-    if facts["topics"] is not None and not facts["findings"]:
-        print_line("fine  nothing needs attention")
+    _print_verdict(facts["health"])
+
+
+def _print_verdict(health: Health) -> None:
+    for finding in health.findings:
+        # Names and reasons are of others: what they contain must not control the terminal.
+        print_line(shown(f"{finding.severity:<8} {finding.place}: {finding.problem}. {finding.advice}"))
+        if finding.command:
+            print_line(shown(f"         {finding.command}"))
+    if health.omitted:
+        print_line(f"         and {counted(health.omitted, 'finding')} more")
+    if health.state == "fine":
+        where = "" if health.covers_store else " in the topics that this token may read"
+        print_line(f"fine  nothing needs attention{where}")
 
 
 def _disk(facts: dict[str, Any]) -> str:

@@ -10,12 +10,12 @@ import typer
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import ServerOptions
-from headrace.cli.terminal.output import bytes_shown, make_table, print_json_line, print_shown
+from headrace.cli.terminal.output import make_table, print_json_line, print_shown
+from headrace.core.text import bytes_shown
 
 if TYPE_CHECKING:
-    from headrace.cli.remote.activity import GroupActivity, TopicActivity
+    from headrace.cli.remote.activity import GroupActivity, Snapshot, TopicActivity
     from headrace.cli.remote.scrape import Scrape
-    from headrace.wire.attention import Snapshot
 
 EXAMPLES: Final = """
 Rates are per second since the last refresh. Needs a token that may read all topics. Ctrl-C ends it.

@@ -11,8 +11,8 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, Yes, confirm
 from headrace.cli.options.topic_settings import SettingsGiven
-from headrace.cli.terminal.output import bytes_shown, print_json, print_line, print_table, time_shown
-from headrace.core.text import counted
+from headrace.cli.terminal.output import print_json, print_line, print_table, time_shown
+from headrace.core.text import bytes_shown, counted
 
 if TYPE_CHECKING:
     from headrace.client import Client

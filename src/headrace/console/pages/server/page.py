@@ -61,7 +61,7 @@ class _Server:
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
-        with ui.element("div").classes("hr-cards"):
+        with ui.element("div").classes("hr-cards hr-sampled"):
             self._count, self._free = parts.Card("Servers"), parts.Card("Disk free")
             self._failing, self._tokens = parts.Card("Failing topics"), parts.Card("Valid tokens")
         with parts.panel("Servers of this store"):

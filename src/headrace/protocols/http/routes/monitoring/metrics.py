@@ -11,6 +11,7 @@ seconds for thousands of topics or groups.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from heapq import nlargest
@@ -24,7 +25,8 @@ from litestar.di import NamedDependency
 
 from headrace.broker import Broker
 from headrace.broker.metrics import TopicMetrics
-from headrace.core.limits import MICROSECONDS
+from headrace.core.health.findings import SEVERITIES, Finding
+from headrace.core.limits import FINDINGS_MAX, MICROSECONDS
 from headrace.core.reports.histogram import SECONDS, Histogram
 from headrace.core.reports.pipelines import PipelineDescription
 from headrace.edge.bridge import Bridge
@@ -180,9 +182,29 @@ def _server(broker: Broker, topics: Sequence[TopicMetrics]) -> Iterator[str]:
         yield from _family(field, [] if size is None else [("", size)])
     yield from _family("topics_failing", [("", len(store.failing_topics))])
     yield from _family("topic_failing", ((f'{{topic="{_escaped(name)}"}}', 1) for name in store.failing_topics))
+    yield from _findings(broker.describe_health().findings)
     yield from _pipelines(broker.list_pipelines())
     for counter in _MAINTENANCE:
         yield from _family(f"{counter}_total", [("", counters.get(counter, 0))])
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+    """The server's verdict; of very many findings the first, which are the most severe, have series."""
+    counts = Counter(finding.severity for finding in findings)
+    yield from _family("findings", ((f'{{severity="{severity}"}}', counts[severity]) for severity in SEVERITIES))
+    yield from _family("finding", ((_finding_labels(finding), 1) for finding in findings[:FINDINGS_MAX]))
+
+
+def _finding_labels(finding: Finding) -> str:
+    place = finding.place
+    named = {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "topic": place.topic,
+        "group": place.group,
+        "name": place.name,
+    }
+    return "{" + ",".join(f'{label}="{_escaped(value)}"' for label, value in named.items()) + "}"
 
 
 def _pipelines(pipelines: Sequence[PipelineDescription]) -> Iterator[str]:
