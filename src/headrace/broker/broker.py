@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack
 
@@ -40,10 +39,11 @@ from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
 from headrace.broker.describe import archive_of, describe_group, describe_topic
 from headrace.broker.groups.claims import GroupClaims
-from headrace.broker.health import HealthWatch
 from headrace.broker.maintenance import Maintenance, Task
 from headrace.broker.maintenance_tasks import MaintenanceTasks
-from headrace.broker.metrics import StoreMetrics, TopicMetrics, groups_of, topic_metrics_of
+from headrace.broker.monitoring.health import HealthWatch
+from headrace.broker.monitoring.metrics import StoreMetrics, TopicMetrics, all_topic_metrics
+from headrace.broker.monitoring.store_checks import StoreChecks
 from headrace.broker.publish import stages as stages_of
 from headrace.broker.publish.intake import TopicIntake
 from headrace.broker.publish.producers import open_producer
@@ -54,7 +54,6 @@ from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSettings, TopicDefaults
-from headrace.broker.store_checks import StoreChecks
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.checks import check_index, check_seconds, check_whole
@@ -336,19 +335,7 @@ class Broker:
 
         Groups include their positions unless there are more groups and partitions than `partitions_max`.
         """
-        looked = [(opened, *found) for opened in self._topics.all() if (found := _unless_ended(opened, groups_of))]
-        count = sum(opened.record.partitions * (1 + len(groups)) for opened, groups, _ in looked)
-        has_positions = partitions_max is None or count <= partitions_max
-        now_us = self._clock.now_us()
-        topic_metrics = []
-        for opened, groups, consumers in looked:
-            look = partial(
-                topic_metrics_of, groups=groups, queue_consumers=consumers, now_us=now_us, has_positions=has_positions
-            )
-            seen = _unless_ended(opened, look)
-            if seen is not None:
-                topic_metrics.append(seen)
-        return topic_metrics
+        return all_topic_metrics(self._topics, self._clock.now_us(), partitions_max)
 
     def store_metrics(self) -> StoreMetrics:
         """Metrics of the store as a whole."""
@@ -733,13 +720,3 @@ def _held(generation: object, partitions: Sequence[int] | None) -> Held | None:
     if partitions is None:
         return None
     return Held(check_whole("generation", generation, 0, SEQNO_MAX), check_indexes(partitions))
-
-
-def _unless_ended(opened: OpenTopic, look: Callable[[OpenTopic], Result]) -> Result | None:
-    """The metrics of a topic, or None if it ended meanwhile."""
-    try:
-        return look(opened)
-    except HeadraceError:
-        if opened.topic.ended is None:
-            raise
-        return None

@@ -10,7 +10,7 @@ An operation travels as the body of a Flight action, in JSON, and so does the an
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -35,71 +35,44 @@ from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
 from headrace.core.reports.server_settings import ServerSettings
 from headrace.core.reports.store_check import StoreCheck
 from headrace.core.rights import Need, Right
-
-Answer = TypeVar("Answer")
-
-_AUTHENTICATED: Final = Need()
-_ANY_RIGHT: Final = Need(any_right=True)
-_READ: Final = Need(right=Right.READ)
-_READ_AS_GROUP: Final = Need(right=Right.READ, for_group=True)
-_PUBLISH: Final = Need(right=Right.PUBLISH)
-_PUBLISH_AS_PRODUCER: Final = Need(right=Right.PUBLISH, for_producer=True)
-_MANAGE: Final = Need(right=Right.MANAGE, is_audited=True)
-_ADMINISTER: Final = Need(full_access=True, is_audited=True)
-_MANAGE_GROUP: Final = Need(right=Right.MANAGE, for_group=True, is_audited=True)
-
-
-class Operation(msgspec.Struct, Generic[Answer], forbid_unknown_fields=True, tag_field="operation"):
-    """An operation on a topic.
-
-    need: the right that it needs.
-    method: the method of `Broker` that does it, where its name is not the tag.
-    on_topic: whether the topic is the first parameter of that method.
-    """
-
-    need: ClassVar[Need]
-    method: ClassVar[str] = ""
-    on_topic: ClassVar[bool] = True
-    topic: str
-
-    @property
-    def needed(self) -> str:
-        """The operation whose right it needs: itself, unless its fields ask for more."""
-        return name_of(self)
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether doing it twice is as good as doing it once."""
-        return True
-
-
-class StoreOperation(Operation[Answer], Generic[Answer]):
-    """An operation on the whole store or the server: it travels with a topic, which is ignored."""
-
-    on_topic: ClassVar = False
-    topic: str = "*"
+from headrace.wire.operation import (
+    ADMINISTER,
+    ANY_RIGHT,
+    AUTHENTICATED,
+    MANAGE,
+    MANAGE_GROUP,
+    PUBLISH,
+    PUBLISH_AS_PRODUCER,
+    READ,
+    READ_AS_GROUP,
+)
+from headrace.wire.operation import Answer as Answer
+from headrace.wire.operation import Operation as Operation
+from headrace.wire.operation import StoreOperation as StoreOperation
+from headrace.wire.operation import answer_type as answer_type
+from headrace.wire.operation import name_of as name_of
 
 
 class CreateTopic(Operation[TopicDescription], tag="create_topic"):
     """Create a topic, or add partitions to one."""
 
-    need: ClassVar = _MANAGE
+    need: ClassVar = MANAGE
     partitions: int | None = None
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class AlterTopic(Operation[TopicDescription], tag="alter_topic"):
     """Change settings, or add partitions."""
 
-    need: ClassVar = _MANAGE
+    need: ClassVar = MANAGE
     partitions: int | None = None
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class DeleteTopic(Operation[None], tag="delete_topic"):
     """Delete a topic and free its disk space."""
 
-    need: ClassVar = _MANAGE
+    need: ClassVar = MANAGE
 
     @property
     def is_repeatable(self) -> bool:
@@ -110,45 +83,45 @@ class DeleteTopic(Operation[None], tag="delete_topic"):
 class TrimTopic(Operation[int], tag="trim_topic"):
     """Delete the messages written before a time that no important group holds, in whole segments; how many."""
 
-    need: ClassVar = _MANAGE
+    need: ClassVar = MANAGE
     before_us: int
 
 
 class DeleteMessages(Operation[dict[int, int]], tag="delete_messages"):
     """Delete the messages of partitions below an offset each, unless an important group holds them; their start."""
 
-    need: ClassVar = _MANAGE
+    need: ClassVar = MANAGE
     before: dict[int, int]
 
 
 class DescribeTopic(Operation[TopicDescription], tag="describe_topic"):
     """Describe a topic."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
 
 
 class ListTopics(Operation[list[str]], tag="list_topics"):
     """The topics on which the caller has any right; `topic` is a pattern, `*` for all."""
 
-    need: ClassVar = _AUTHENTICATED
+    need: ClassVar = AUTHENTICATED
 
 
 class Offsets(Operation[dict[int, tuple[int, int]]], tag="offsets"):
     """Start and end offset by partition."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
 
 
 class Archive(Operation[ArchiveSnapshot], tag="archive"):
     """The archive of a topic at one moment: its files, how far it is complete, and the offsets of the topic."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
 
 
 class AwaitOffsets(Operation[dict[int, tuple[int, int]]], tag="await_offsets"):
     """Start and end offset by partition, once any end differs from the known one, or after `wait_seconds`."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
     known: dict[int, int]
     wait_seconds: float = 0.0
 
@@ -156,7 +129,7 @@ class AwaitOffsets(Operation[dict[int, tuple[int, int]]], tag="await_offsets"):
 class OffsetAt(Operation[int], tag="offset_at"):
     """The first offset of a partition at or after a time."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
     partition: int
     time_us: int
 
@@ -164,7 +137,7 @@ class OffsetAt(Operation[int], tag="offset_at"):
 class OffsetsAt(Operation[dict[int, int]], tag="offsets_at"):
     """The first offset at or after a time, of each of some or all partitions."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
     time_us: int
     partitions: list[int] | None = None
 
@@ -172,14 +145,14 @@ class OffsetsAt(Operation[dict[int, int]], tag="offsets_at"):
 class OffsetsWithin(Operation[dict[int, int]], tag="offsets_within"):
     """For (start, end, bytes) of each partition: the offset at which the range reaches about that many bytes."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
     ranges: dict[int, tuple[int, int, int]]
 
 
 class LastSeqno(Operation[int | None], tag="last_seqno"):
     """The highest seqno written for a source."""
 
-    need: ClassVar = _PUBLISH_AS_PRODUCER
+    need: ClassVar = PUBLISH_AS_PRODUCER
     producer_id: str
     message_group_id: str = ""
 
@@ -187,7 +160,7 @@ class LastSeqno(Operation[int | None], tag="last_seqno"):
 class ListSources(Operation[list[SourceDescription]], tag="list_sources"):
     """The sources that wrote last, newest first; of one producer, or of all."""
 
-    need: ClassVar = _PUBLISH
+    need: ClassVar = PUBLISH
     producer_id: str | None = None
     max_sources: int = SOURCES_LISTED
 
@@ -206,7 +179,7 @@ class OpenProducer(Operation[ProducerOpening], tag="open_producer"):
     Without a producer id nothing is opened, and the answer only has the limits of the topic.
     """
 
-    need: ClassVar = _PUBLISH_AS_PRODUCER
+    need: ClassVar = PUBLISH_AS_PRODUCER
     producer_id: str = ""
     message_group_id: str = ""
     epoch: int | None = None
@@ -230,20 +203,20 @@ class RegisterGroup(Operation[GroupDescription], tag="register_group"):
 class DescribeGroup(Operation[GroupDescription], tag="describe_group"):
     """Describe a group, with its lag."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
     group: str
 
 
 class ListGroups(Operation[list[str]], tag="list_groups"):
     """The groups of a topic by name."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
 
 
 class DeleteGroup(Operation[None], tag="delete_group"):
     """Delete a group with its offsets."""
 
-    need: ClassVar = _MANAGE_GROUP
+    need: ClassVar = MANAGE_GROUP
     group: str
 
     @property
@@ -255,7 +228,7 @@ class DeleteGroup(Operation[None], tag="delete_group"):
 class JoinGroup(Operation[Membership], tag="join", omit_defaults=True):
     """Join a group, or renew the membership."""
 
-    need: ClassVar = _READ_AS_GROUP
+    need: ClassVar = READ_AS_GROUP
     method: ClassVar = "join_group"
     group: str
     member: str
@@ -268,7 +241,7 @@ class JoinGroup(Operation[Membership], tag="join", omit_defaults=True):
 class Heartbeat(Operation[Membership], tag="heartbeat"):
     """Stay a member, and get the current assignment; acknowledge the partitions that are held, as of a generation."""
 
-    need: ClassVar = _READ_AS_GROUP
+    need: ClassVar = READ_AS_GROUP
     group: str
     member: str
     generation: int | None = None
@@ -278,7 +251,7 @@ class Heartbeat(Operation[Membership], tag="heartbeat"):
 class LeaveGroup(Operation[None], tag="leave"):
     """Leave a group; its partitions go to the other members at once."""
 
-    need: ClassVar = _READ_AS_GROUP
+    need: ClassVar = READ_AS_GROUP
     method: ClassVar = "leave_group"
     group: str
     member: str
@@ -287,7 +260,7 @@ class LeaveGroup(Operation[None], tag="leave"):
 class RemoveMember(Operation[None], tag="remove_member"):
     """Remove a member of a group, as an operator; if it lives, it joins again."""
 
-    need: ClassVar = _MANAGE_GROUP
+    need: ClassVar = MANAGE_GROUP
     group: str
     member: str
 
@@ -295,7 +268,7 @@ class RemoveMember(Operation[None], tag="remove_member"):
 class CommitOffsets(Operation[CommitOutcome | None], tag="commit"):
     """Store the next offset to read by partition; a partial commit answers which partitions it left out."""
 
-    need: ClassVar = _READ_AS_GROUP
+    need: ClassVar = READ_AS_GROUP
     method: ClassVar = "commit_offsets"
     group: str
     offsets: dict[int, int]
@@ -307,14 +280,14 @@ class CommitOffsets(Operation[CommitOutcome | None], tag="commit"):
 class Committed(Operation[dict[int, int]], tag="committed"):
     """The committed offset of each partition that has one."""
 
-    need: ClassVar = _READ
+    need: ClassVar = READ
     group: str
 
 
 class Seek(Operation[None], tag="seek"):
     """Move a group to other offsets."""
 
-    need: ClassVar = _MANAGE_GROUP
+    need: ClassVar = MANAGE_GROUP
     group: str
     offsets: dict[int, int]
 
@@ -322,7 +295,7 @@ class Seek(Operation[None], tag="seek"):
 class PublishStaged(Operation[tuple[int, int]], tag="publish_staged", omit_defaults=True):
     """Publish stages in one commit; returns how many messages were written, and how many were duplicates."""
 
-    need: ClassVar = _PUBLISH_AS_PRODUCER
+    need: ClassVar = PUBLISH_AS_PRODUCER
     stages: list[tuple[str, int]]
     writer: str | None = None
     number: int = 0
@@ -337,14 +310,14 @@ class PublishStaged(Operation[tuple[int, int]], tag="publish_staged", omit_defau
 class DropStages(Operation[int], tag="drop_stages"):
     """Drop stages that will not be published; returns how many existed."""
 
-    need: ClassVar = _PUBLISH
+    need: ClassVar = PUBLISH
     stages: list[str]
 
 
 class LastCommit(Operation[int | None], tag="last_commit"):
     """The number of the last commit of a writer of commit keys."""
 
-    need: ClassVar = _PUBLISH_AS_PRODUCER
+    need: ClassVar = PUBLISH_AS_PRODUCER
     writer: str
 
 
@@ -354,7 +327,7 @@ class LastCommits(Operation[dict[str, CommitKey]], tag="last_commits"):
     `topic` is ignored.
     """
 
-    need: ClassVar = _AUTHENTICATED
+    need: ClassVar = AUTHENTICATED
     on_topic: ClassVar = False
     topics: list[str]
     writer: str
@@ -363,19 +336,19 @@ class LastCommits(Operation[dict[str, CommitKey]], tag="last_commits"):
 class Whoami(StoreOperation[Identity], tag="whoami"):
     """The identity and rights of the caller; `topic` is ignored."""
 
-    need: ClassVar = _AUTHENTICATED
+    need: ClassVar = AUTHENTICATED
 
 
 class ListServers(StoreOperation[list[ServerDescription]], tag="list_servers"):
     """The running servers of the store, with their addresses; `topic` is ignored."""
 
-    need: ClassVar = _AUTHENTICATED
+    need: ClassVar = AUTHENTICATED
 
 
 class DescribeHealth(StoreOperation[Health], tag="describe_health"):
     """What needs attention at this server and in the topics that the caller may read; `topic` is ignored."""
 
-    need: ClassVar = _AUTHENTICATED
+    need: ClassVar = AUTHENTICATED
 
 
 class DescribeSettings(StoreOperation[ServerSettings], tag="describe_settings"):
@@ -387,7 +360,7 @@ class DescribeSettings(StoreOperation[ServerSettings], tag="describe_settings"):
 class CheckStore(StoreOperation[StoreCheck], tag="check_store"):
     """Begin to check the store in the background, unless a check runs; `topic` is ignored."""
 
-    need: ClassVar = _ADMINISTER
+    need: ClassVar = ADMINISTER
 
 
 class LastStoreCheck(StoreOperation[StoreCheck], tag="last_store_check"):
@@ -399,7 +372,7 @@ class LastStoreCheck(StoreOperation[StoreCheck], tag="last_store_check"):
 class ReportPipeline(Operation[None], tag="report_pipeline"):
     """Report the progress of a pipeline that reads the topic, or writes to it; only the last report is kept."""
 
-    need: ClassVar = _ANY_RIGHT
+    need: ClassVar = ANY_RIGHT
     pipeline: str
     report: PipelineReport
 
@@ -407,7 +380,7 @@ class ReportPipeline(Operation[None], tag="report_pipeline"):
 class ListPipelines(StoreOperation[list[PipelineDescription]], tag="list_pipelines"):
     """The pipelines that report to topics on which the caller has any right; `topic` is ignored."""
 
-    need: ClassVar = _AUTHENTICATED
+    need: ClassVar = AUTHENTICATED
 
 
 class ListTokens(StoreOperation[list[TokenDescription]], tag="list_tokens"):
@@ -423,7 +396,7 @@ class CreateToken(Operation[NewToken], tag="create_token"):
     `forward_only` its commits do not move groups back.
     """
 
-    need: ClassVar = _ADMINISTER
+    need: ClassVar = ADMINISTER
     name: str
     grants: list[tuple[str, list[str]]]
     groups: tuple[str, ...] = ("*",)
@@ -440,7 +413,7 @@ class CreateToken(Operation[NewToken], tag="create_token"):
 class RotateToken(Operation[NewToken], tag="rotate_token"):
     """Replace the tokens of a name, or one by its id; the old ones stay valid for a while. `topic` is ignored."""
 
-    need: ClassVar = _ADMINISTER
+    need: ClassVar = ADMINISTER
     name: str
     keep_seconds: float
     life_seconds: float | None = None
@@ -454,7 +427,7 @@ class RotateToken(Operation[NewToken], tag="rotate_token"):
 class RevokeToken(Operation[bool], tag="revoke_token"):
     """Revoke a token by its id; whether there was one. `topic` is ignored."""
 
-    need: ClassVar = _ADMINISTER
+    need: ClassVar = ADMINISTER
     token_id: str
 
 
@@ -463,16 +436,6 @@ class ListAudit(StoreOperation[list[dict[str, Any]]], tag="list_audit"):
 
     need: ClassVar = Need(full_access=True)
     max_entries: int = AUDIT_LISTED
-
-
-def name_of(operation: Operation[Any] | type[Operation[Any]]) -> str:
-    """The name of an operation: its tag."""
-    return str(operation.__struct_config__.tag)
-
-
-def answer_type(kind: type[Operation[Any]]) -> Any:
-    """The type between the brackets of `Operation[...]`."""
-    return get_args(kind.__orig_bases__[0])[0]  # type: ignore[attr-defined]
 
 
 OPERATIONS: Final[dict[str, type[Operation[Any]]]] = {

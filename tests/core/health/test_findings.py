@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.core.health.findings import Finding, Health, Place, State, merged, visible
+from headrace.core.health.findings import Health, HealthFinding, Place, State, merged, visible
 from headrace.core.health.rules import finding, silent
 from headrace.core.limits import FINDINGS_MAX
 
@@ -16,7 +16,7 @@ DISK = finding("disk_filling", Place("store"), "at its present rate it is full i
 TOKEN = finding("token_expiring", Place("token", name="till"), "it expires in 2 d")
 
 
-def health(*findings: Finding, server: str = "a") -> Health:
+def health(*findings: HealthFinding, server: str = "a") -> Health:
     return Health.of(server, 1, findings)
 
 
@@ -24,7 +24,7 @@ def health(*findings: Finding, server: str = "a") -> Health:
     ("findings", "state"),
     [((), "fine"), ((EARLY,), "unknown"), ((UNREAD,), "attention"), ((EARLY, FAILING), "attention")],
 )
-def test_the_state_follows_from_the_findings(findings: tuple[Finding, ...], state: State) -> None:
+def test_the_state_follows_from_the_findings(findings: tuple[HealthFinding, ...], state: State) -> None:
     assert health(*findings).state == state
 
 

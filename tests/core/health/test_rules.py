@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace.core.health.findings import Finding, Place
-from headrace.core.health.history import GroupPast, History
+from headrace.core.health.findings import HealthFinding, Place
+from headrace.core.health.history import GroupPast, HealthHistory
 from headrace.core.health.readings import DiskReading, Expiry, GroupReading, Reading, TopicReading
 from headrace.core.health.rules import RULES, finding, judge
 from headrace.core.limits import MICROSECONDS
@@ -28,15 +28,15 @@ def reading(seconds: float = 0.0, **values: Any) -> Reading:
     return Reading(now_us=NOW_US + later_us, at_us=later_us, up_seconds=3_600 + seconds, **values)
 
 
-def judged(*readings: Reading) -> list[Finding]:
+def judged(*readings: Reading) -> list[HealthFinding]:
     """What is found at the last of some looks."""
-    history = History()
+    history = HealthHistory()
     for each in readings:
         history.add(each)
     return judge(readings[-1], history)
 
 
-def rules_of(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+def rules_of(findings: Iterable[HealthFinding]) -> list[tuple[str, str]]:
     return [(found.rule, found.severity) for found in findings]
 
 
@@ -131,7 +131,7 @@ def disk_looks(minutes: int, free: Callable[[int], float], stored: Callable[[int
 def test_a_disk_that_fills_within_a_day_is_found_with_the_time_that_is_left() -> None:
     gib = 1 << 30
 
-    def fills(per_minute: float) -> list[Finding]:
+    def fills(per_minute: float) -> list[HealthFinding]:
         return judged(*disk_looks(60, lambda at: 512 * gib - per_minute * (at - 60), lambda at: at * per_minute))
 
     assert fills(512 * gib / (25 * 60)) == [], "in 25 hours"
@@ -219,7 +219,7 @@ def test_whether_an_old_lag_shrinks_is_unknown_for_some_minutes() -> None:
     assert judged(*old, catching_up) == []
 
 
-def lagging(per_minute: float, lag_seconds: float = 600, minutes: int = 15) -> list[Finding]:
+def lagging(per_minute: float, lag_seconds: float = 600, minutes: int = 15) -> list[HealthFinding]:
     return judged(
         *looks(minutes, lambda seconds: group(int(1_000 + per_minute * seconds / 60), lag_seconds, position=seconds))
     )
@@ -236,7 +236,7 @@ def test_a_group_that_falls_behind_is_found() -> None:
 
 
 def test_groups_that_were_deleted_are_forgotten_and_those_that_were_not_read_are_not() -> None:
-    history = History()
+    history = HealthHistory()
     history.add(reading(groups={GROUP: group()}))
     history.add(reading(15))
     assert set(history.groups) == {GROUP}

@@ -18,7 +18,7 @@ import msgspec
 from headrace.cli.options.listen_address import is_wildcard
 from headrace.cli.remote.activity import Snapshot
 from headrace.cli.remote.address import ServerAddress
-from headrace.core.health.findings import Finding, Health, merged
+from headrace.core.health.findings import Health, HealthFinding, merged
 from headrace.core.health.rules import silent
 from headrace.core.reports.descriptions import ServerDescription
 from headrace.wire.metrics import Sample, parse
@@ -59,7 +59,7 @@ def health(client: Client, address: ServerAddress, servers: Sequence[ServerDescr
     """The verdict of the server that the client calls, and of the others, which judge themselves too."""
     own = client.describe_health()
     others: list[Health] = []
-    silences: list[Finding] = []
+    silences: list[HealthFinding] = []
     for server in servers:
         url = server.addresses.get("http")
         if url is None or server.id == own.server:

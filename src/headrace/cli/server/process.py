@@ -116,9 +116,8 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
             limits = Limits(settings.limits)
             flight_port = None if flight is None else server.port_of(flight)
             app = make_app(broker, access, settings.rest, draining, limits, flight_port)
-            # As for Flight, the authority of clients is read once.
-            authorities = _expiries(tls.client_ca if tls is not None else None)
-            broker.health.certificates = _expiries(tls.certificate if tls is not None else None) + authorities
+            authorities = _expiries(tls, "client_ca")
+            broker.health.certificates = _expiries(tls, "certificate") + authorities
             shared = Shared(broker, access, settings, tls, limits)
             with (
                 running(start_flight, shared, flight, left_open) as flights,
@@ -137,7 +136,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
                 def reload() -> None:
                     for endpoint in endpoints:
                         endpoint.reload()
-                    broker.health.certificates = _expiries(tls.certificate if tls is not None else None) + authorities
+                    broker.health.certificates = _expiries(tls, "certificate") + authorities
 
                 server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log, reload)
                 _tell_systemd("STOPPING=1")
@@ -224,8 +223,9 @@ def _tls_files(settings: ServeSettings) -> server.TlsFiles | None:
     return files
 
 
-def _expiries(file: Path | None) -> list[Expiry]:
-    """When the first certificate of a file ends that is in use, for the server's health."""
+def _expiries(tls: server.TlsFiles | None, field: Literal["certificate", "client_ca"]) -> list[Expiry]:
+    """When the first certificate of a file ends, for the server's health; the authority of clients is read once."""
+    file: Path | None = getattr(tls, field, None)
     if file is None:
         return []
     try:

@@ -14,7 +14,7 @@ from headrace.console.view.charts import Chart, range_toggle
 from headrace.console.view.frame import Frame, Visit
 from headrace.console.view.tables import LINK, Column, ShortTable
 from headrace.core.errors import HeadraceError, Unauthenticated
-from headrace.core.health.findings import Finding, Health, Place, Severity
+from headrace.core.health.findings import Health, HealthFinding, Place, Severity
 from headrace.core.health.rules import finding
 from headrace.core.rights import Right
 from headrace.core.text import counted
@@ -74,7 +74,7 @@ class _Overview:
             self._lag = parts.Card("Largest lag")
         with parts.panel("Needs attention"):
             self._attention = ui.element("div").classes("full-width")
-        self._found: tuple[list[Finding], bool] | None = None
+        self._found: tuple[list[HealthFinding], bool] | None = None
         with ui.element("div").classes("hr-grid"):
             with parts.panel("Messages per second"):
                 self._messages_chart = Chart("count")
@@ -235,7 +235,7 @@ _ICONS: Final[dict[Severity, tuple[str, str]]] = {
 }
 
 
-def _show_finding(finding: Finding) -> None:
+def _show_finding(finding: HealthFinding) -> None:
     icon, colour = _ICONS[finding.severity]
     with ui.element("div").classes("hr-finding"):
         ui.icon(icon).classes(colour).props(f'role=img aria-label="{finding.severity}"')

@@ -35,7 +35,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.kind} {names}" if names else f"the {self.kind}"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class HealthFinding(msgspec.Struct, frozen=True):
     """What is wrong where, a sentence on what to do, and a command to begin with; empty if there is none."""
 
     rule: str
@@ -56,17 +56,17 @@ class Health(msgspec.Struct, frozen=True):
     server: str
     judged_us: int
     state: State
-    findings: list[Finding]
+    findings: list[HealthFinding]
     omitted: int = 0
     covers_store: bool = True
 
     @classmethod
-    def of(cls, server: str, judged_us: int, findings: Iterable[Finding], covers_store: bool = True) -> Health:
+    def of(cls, server: str, judged_us: int, findings: Iterable[HealthFinding], covers_store: bool = True) -> Health:
         """The verdict that follows from all findings."""
         found = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
         return cls(server, judged_us, _state(found), found, 0, covers_store)
 
-    def with_more(self, findings: Iterable[Finding]) -> Health:
+    def with_more(self, findings: Iterable[HealthFinding]) -> Health:
         """The same with more findings."""
         health = Health.of(self.server, self.judged_us, [*self.findings, *findings], self.covers_store)
         return msgspec.structs.replace(health, omitted=self.omitted)
@@ -78,8 +78,8 @@ class Health(msgspec.Struct, frozen=True):
 
 
 def visible(
-    findings: Iterable[Finding], may_read: Callable[[str], bool], covers_store: bool, token: str
-) -> list[Finding]:
+    findings: Iterable[HealthFinding], may_read: Callable[[str], bool], covers_store: bool, token: str
+) -> list[HealthFinding]:
     """What a caller may see: findings on topics they may read, on their token, and with `covers_store` on the store."""
 
     def is_shown(place: Place) -> bool:
@@ -93,7 +93,7 @@ def visible(
 def merged(own: Health, others: Iterable[Health]) -> Health:
     """The verdict of several servers of a store: what they all found counts once."""
     places = {(finding.rule, finding.place) for finding in own.findings}
-    more: list[Finding] = []
+    more: list[HealthFinding] = []
     omitted = own.omitted
     for health in others:
         new = [finding for finding in health.findings if (finding.rule, finding.place) not in places]
@@ -103,7 +103,7 @@ def merged(own: Health, others: Iterable[Health]) -> Health:
     return msgspec.structs.replace(own, omitted=omitted).with_more(more)
 
 
-def _state(findings: Iterable[Finding]) -> State:
+def _state(findings: Iterable[HealthFinding]) -> State:
     severities = {finding.severity for finding in findings}
     if severities & {"critical", "warning"}:
         return "attention"

@@ -85,7 +85,7 @@ class GroupPast:
         self.lags.add(at_us, group.lag_messages)
 
 
-class History:
+class HealthHistory:
     """The past of the groups that exist, and of the disk."""
 
     def __init__(self) -> None:

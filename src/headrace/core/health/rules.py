@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.core.health.findings import Finding, Place, Severity
-from headrace.core.health.history import GroupPast, History
+from headrace.core.health.findings import HealthFinding, Place, Severity
+from headrace.core.health.history import GroupPast, HealthHistory
 from headrace.core.health.readings import Expiry, GroupReading, Reading, TopicReading
 from headrace.core.limits import MICROSECONDS
 from headrace.core.text import bytes_shown, counted, duration_shown
@@ -169,14 +169,14 @@ RULES: Final = {
 }
 
 
-def finding(rule: str, place: Place, problem: str, severity: Severity | None = None) -> Finding:
+def finding(rule: str, place: Place, problem: str, severity: Severity | None = None) -> HealthFinding:
     """A finding of a rule; of another severity than it usually has, if one is given."""
     named = RULES[rule]
     command = named.command_at(*(shlex.quote(name) for name in (place.topic, place.group, place.name)))
-    return Finding(rule, severity or named.severity, place, problem, named.advice, command)
+    return HealthFinding(rule, severity or named.severity, place, problem, named.advice, command)
 
 
-def silent(url: str, reason: str) -> Finding:
+def silent(url: str, reason: str) -> HealthFinding:
     """What there is to say of a server that did not answer."""
     return finding("server_silent", Place("server", name=url), f"it did not answer: {reason}")
 
@@ -186,7 +186,7 @@ def ends_soon(begin_us: int, end_us: int, now_us: int) -> bool:
     return end_us - now_us <= min((end_us - begin_us) // 10, NOTICE_SECONDS_MAX * MICROSECONDS)
 
 
-def judge(reading: Reading, history: History) -> list[Finding]:
+def judge(reading: Reading, history: HealthHistory) -> list[HealthFinding]:
     """All findings; the history has the reading already."""
     return [
         *_store(reading),
@@ -198,14 +198,14 @@ def judge(reading: Reading, history: History) -> list[Finding]:
     ]
 
 
-def _store(reading: Reading) -> Iterator[Finding]:
+def _store(reading: Reading) -> Iterator[HealthFinding]:
     for part, reason in reading.unread:
         yield finding("not_read", Place("server", name=part), f"its {part} could not be read: {reason}")
     if not reading.can_write:
         yield finding("store_read_only", Place("store"), "a small file cannot be written")
 
 
-def _disk(reading: Reading, history: History) -> Iterator[Finding]:
+def _disk(reading: Reading, history: HealthHistory) -> Iterator[HealthFinding]:
     disk = reading.disk
     if disk is None:
         return
@@ -235,7 +235,7 @@ def _own_bytes(reading: Reading) -> str:
     return f"topics take {bytes_shown(reading.bytes_stored)}{most}"
 
 
-def _topic(topic: TopicReading) -> Iterator[Finding]:
+def _topic(topic: TopicReading) -> Iterator[HealthFinding]:
     place = Place("topic", topic.name)
     if topic.failure is not None:
         yield finding("topic_failing", place, f"it accepts no messages: {topic.failure}")
@@ -250,14 +250,14 @@ def _topic(topic: TopicReading) -> Iterator[Finding]:
         yield finding("archive_late", place, f"archiving is overdue for {duration_shown(topic.archive_late_seconds)}")
 
 
-def _groups(reading: Reading, history: History) -> Iterator[Finding]:
+def _groups(reading: Reading, history: HealthHistory) -> Iterator[HealthFinding]:
     for (topic, name), group in (reading.groups or {}).items():
         if group.lag_messages:
             place = Place("group", topic, name)
             yield from _group(place, group, history.groups[topic, name], reading)
 
 
-def _group(place: Place, group: GroupReading, past: GroupPast, reading: Reading) -> Iterator[Finding]:
+def _group(place: Place, group: GroupReading, past: GroupPast, reading: Reading) -> Iterator[HealthFinding]:
     behind = f"{counted(group.lag_messages, 'message')} unread, the oldest for {duration_shown(group.lag_seconds)}"
     # What retention keeps for a group takes the disk of all.
     severity: Severity | None = "critical" if group.is_important else None
@@ -286,7 +286,7 @@ def _group(place: Place, group: GroupReading, past: GroupPast, reading: Reading)
             yield finding("lag_growing", place, f"{behind}, and {rate}", severity)
 
 
-def _pipelines(reading: Reading) -> Iterator[Finding]:
+def _pipelines(reading: Reading) -> Iterator[HealthFinding]:
     for each in reading.pipelines:
         place = Place("pipeline", each.topic, name=each.name)
         if each.state == "failed":
@@ -298,7 +298,7 @@ def _pipelines(reading: Reading) -> Iterator[Finding]:
             yield finding("pipeline_failed", place, f"its run{host} is silent for {silence}")
 
 
-def _expiry(expiry: Expiry, now_us: int) -> Iterator[Finding]:
+def _expiry(expiry: Expiry, now_us: int) -> Iterator[HealthFinding]:
     rule = f"{expiry.place.kind}_expiring"
     left_seconds = (expiry.end_us - now_us) / MICROSECONDS
     if left_seconds <= 0:

@@ -24,8 +24,8 @@ from litestar import Response, get
 from litestar.di import NamedDependency
 
 from headrace.broker import Broker
-from headrace.broker.metrics import TopicMetrics
-from headrace.core.health.findings import SEVERITIES, Finding
+from headrace.broker.monitoring.metrics import TopicMetrics
+from headrace.core.health.findings import SEVERITIES, HealthFinding
 from headrace.core.limits import FINDINGS_MAX, MICROSECONDS
 from headrace.core.reports.histogram import SECONDS, Histogram
 from headrace.core.reports.pipelines import PipelineDescription
@@ -188,14 +188,14 @@ def _server(broker: Broker, topics: Sequence[TopicMetrics]) -> Iterator[str]:
         yield from _family(f"{counter}_total", [("", counters.get(counter, 0))])
 
 
-def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+def _findings(findings: Sequence[HealthFinding]) -> Iterator[str]:
     """The server's verdict; of very many findings the first, which are the most severe, have series."""
     counts = Counter(finding.severity for finding in findings)
     yield from _family("findings", ((f'{{severity="{severity}"}}', counts[severity]) for severity in SEVERITIES))
     yield from _family("finding", ((_finding_labels(finding), 1) for finding in findings[:FINDINGS_MAX]))
 
 
-def _finding_labels(finding: Finding) -> str:
+def _finding_labels(finding: HealthFinding) -> str:
     place = finding.place
     named = {
         "rule": finding.rule,

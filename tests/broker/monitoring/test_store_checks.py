@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.broker.clock import SystemClock
-from headrace.broker.store_checks import StoreChecks
+from headrace.broker.monitoring.store_checks import StoreChecks
 from headrace.core.errors import StoreUnavailable
 from headrace.core.reports.store_check import StoreCheck, StoreReport
 from headrace.storage.memory.engine import MemoryStore

@@ -6,16 +6,18 @@ which are groups too and may be thousands, are only counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from headrace.broker.groups.groups import positions_of
 from headrace.broker.queue_api.registrations import is_consumer
-from headrace.broker.topics.registry import OpenTopic
-from headrace.core.errors import StorageError
+from headrace.broker.topics.registry import OpenTopic, Topics
+from headrace.core.errors import HeadraceError, StorageError
 from headrace.core.groups.group import Group
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MICROSECONDS
@@ -23,6 +25,8 @@ from headrace.core.reports.histogram import Histogram
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.archive.tiered_log import TieredLog
 from headrace.storage.interface import OffsetRange, TopicLog
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,35 @@ def groups_of(opened: OpenTopic) -> tuple[list[Group], int]:
     everyone = opened.groups.all()
     groups = [group for group in everyone if not is_consumer(group.name)]
     return groups, len(everyone) - len(groups)
+
+
+def all_topic_metrics(topics: Topics, now_us: int, partitions_max: int | None) -> list[TopicMetrics]:
+    """The state of every topic; one that ends meanwhile is skipped.
+
+    Groups include their positions unless there are more groups and partitions than `partitions_max`.
+    """
+    looked = [(opened, *found) for opened in topics.all() if (found := _unless_ended(opened, groups_of))]
+    count = sum(opened.record.partitions * (1 + len(groups)) for opened, groups, _ in looked)
+    has_positions = partitions_max is None or count <= partitions_max
+    described = []
+    for opened, groups, consumers in looked:
+        look = partial(
+            topic_metrics_of, groups=groups, queue_consumers=consumers, now_us=now_us, has_positions=has_positions
+        )
+        seen = _unless_ended(opened, look)
+        if seen is not None:
+            described.append(seen)
+    return described
+
+
+def _unless_ended(opened: OpenTopic, look: Callable[[OpenTopic], Result]) -> Result | None:
+    """The metrics of a topic, or None if it ended meanwhile."""
+    try:
+        return look(opened)
+    except HeadraceError:
+        if opened.topic.ended is None:
+            raise
+        return None
 
 
 def topic_metrics_of(

@@ -20,10 +20,10 @@ from typing import Final, Protocol, TypeVar
 from headrace.broker.access import Access
 from headrace.broker.clock import Clock
 from headrace.broker.groups.claims import GroupClaims
-from headrace.broker.metrics import TopicMetrics
+from headrace.broker.monitoring.metrics import TopicMetrics
 from headrace.core.errors import HeadraceError
 from headrace.core.health.findings import Health, Place
-from headrace.core.health.history import History
+from headrace.core.health.history import HealthHistory
 from headrace.core.health.readings import DiskReading, Expiry, GroupKey, GroupReading, Reading, TopicReading
 from headrace.core.health.rules import JOIN_SECONDS, finding, judge
 from headrace.core.limits import HEALTH_FRESH_SECONDS, HEALTH_SHARE, HEALTH_WAIT_SECONDS, MICROSECONDS
@@ -64,7 +64,7 @@ class HealthWatch:
         self._server_id = server_id
         self._started_us = clock.monotonic_us()
         self._early_groups: frozenset[GroupKey] = frozenset()
-        self._history = History()
+        self._history = HealthHistory()
         self._looking = threading.Lock()
         self._latest: Health | None = None
         self._fresh_until_us = 0
