@@ -12,6 +12,7 @@ from tests.cli.processes import Server, eventually, headrace
 
 def test_a_server_that_is_fine_and_one_that_is_not(tmp_path: Path) -> None:
     with Server(tmp_path / "store") as server:
+        server.post("topics", {"name": "orders"})
         server.run("produce", "orders", stdin="a\nb\n")
         server.run("consume", "orders", "--group", "billing", "--max", "2")
         said = server.run("status").lines()

@@ -35,7 +35,9 @@ def test_overview_shows_rates_groups_and_topics(visit: Visit) -> None:
     topics = page.locator(".hr-panel", has_text="Topics by rate")
     expect(topics.get_by_role("link", name="orders")).to_be_visible()
     expect(page.locator(".hr-card", has_text="Stored")).to_contain_text("200 messages")
-    expect(page.locator(".hr-panel", has_text="Needs attention")).to_contain_text("Nothing.")
+    attention = page.locator(".hr-panel", has_text="Needs attention")
+    expect(attention).to_contain_text("Group billing of orders: 160 messages unread")
+    expect(attention.get_by_role("link", name="Group billing of orders")).to_be_visible()
     expect(page.locator("canvas")).to_have_count(4)
 
 

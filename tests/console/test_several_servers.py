@@ -58,7 +58,8 @@ def test_pages_go_on_when_one_of_two_servers_is_killed(visit: Visit, site: Site,
         servers.get_by_role("option", name=f"http://127.0.0.1:{each.port}").click()
         expect(servers.locator("tbody tr", has_text=f"127.0.0.1:{each.port}").last).to_contain_text("--http")
     other[0].kill()
-    expect(overview.get_by_role("alert")).to_contain_text(f"No answer from http://127.0.0.1:{other[0].port}")
+    expect(overview.get_by_role("status")).to_contain_text(f"No answer from http://127.0.0.1:{other[0].port}")
+    expect(overview.locator(".hr-finding", has_text=f"127.0.0.1:{other[0].port}")).to_contain_text("did not answer")
     with site.client.producer("orders") as producer:
         producer.send(b"after").result()
     expect(topic.get_by_text("after")).to_be_visible()
@@ -67,4 +68,4 @@ def test_pages_go_on_when_one_of_two_servers_is_killed(visit: Visit, site: Site,
     servers.get_by_role("button", name="Check now").click()
     expect(servers.get_by_text("It cannot be checked from here")).to_contain_text("pg_amcheck")
     other[0].start()
-    expect(overview.get_by_role("alert")).to_be_hidden()
+    expect(overview.get_by_role("status")).to_be_hidden()

@@ -251,7 +251,7 @@ def test_a_page_goes_on_after_the_server_was_killed_and_restarted(visit: Visit, 
     overview = visit("/")
     site.server.kill()
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
-    expect(overview.get_by_role("alert")).to_contain_text("No new samples")
+    expect(overview.get_by_role("status")).to_contain_text("No new samples")
     site.server.start()
     with site.client.producer("chat") as producer:
         producer.send(b"after the restart").result()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 
 from headrace.console.monitor.history import History, Key
 from headrace.console.monitor.sample import Sample
@@ -74,7 +75,8 @@ class _Overview:
             self._lag = parts.Card("Largest lag")
         with parts.panel("Needs attention"):
             self._attention = ui.element("div").classes("full-width")
-        self._found: tuple[list[HealthFinding], bool] | None = None
+        self._shown: object = None
+        self._problems: list[TextElement] = []
         with ui.element("div").classes("hr-grid"):
             with parts.panel("Messages per second"):
                 self._messages_chart = Chart("count")
@@ -163,9 +165,13 @@ class _Overview:
         return sum(history.value(name, topic) for topic in topics)
 
     def _show_health(self, health: Health) -> None:
-        if (health.findings, health.covers_store) == self._found:
+        # What a visitor is about to copy stays where it is: only numbers and ages change with each sample.
+        shown = health.covers_store, [(each.rule, each.severity, each.place) for each in health.findings]
+        if shown == self._shown:
+            for label, each in zip(self._problems, health.findings, strict=True):
+                label.set_text(f": {text.visible(each.problem)}")
             return
-        self._found = health.findings, health.covers_store
+        self._shown = shown
         self._attention.clear()
         with self._attention:
             if health.state == "fine":
@@ -173,8 +179,7 @@ class _Overview:
                 with ui.element("div").classes("hr-finding"):
                     ui.icon("check_circle").classes("hr-good")
                     ui.label(f"Nothing{where}.").classes("hr-muted")
-            for each in health.findings:
-                _show_finding(each)
+            self._problems = [_show_finding(each) for each in health.findings]
             if health.omitted:
                 ui.label(f"And {counted(health.omitted, 'finding')} more.").classes("hr-muted")
 
@@ -235,7 +240,8 @@ _ICONS: Final[dict[Severity, tuple[str, str]]] = {
 }
 
 
-def _show_finding(finding: HealthFinding) -> None:
+def _show_finding(finding: HealthFinding) -> TextElement:
+    """Draw a finding; returns the element with the problem."""
     icon, colour = _ICONS[finding.severity]
     with ui.element("div").classes("hr-finding"):
         ui.icon(icon).classes(colour).props(f'role=img aria-label="{finding.severity}"')
@@ -246,10 +252,11 @@ def _show_finding(finding: HealthFinding) -> None:
                     parts.tagged("span", name)
                 else:
                     ui.link(name, target)
-                parts.tagged("span", f": {text.visible(finding.problem)}")
+                problem = parts.tagged("span", f": {text.visible(finding.problem)}")
             ui.label(finding.advice).classes("hr-muted hr-small")
             if finding.command:
                 parts.command(text.visible(finding.command))
+    return problem
 
 
 def _page(place: Place) -> str | None:

@@ -223,7 +223,7 @@ class Frame:
             ui.space()
             ui.label(f"Headrace {self._version}").classes("hr-muted hr-small q-px-md")
         drawer_button.on_click(lambda: drawer.run_method("toggle"))
-        banner, age = (ui.label().classes("hr-banner").props("role=alert") for _ in range(2))
+        banner, age = (ui.label().classes("hr-banner").props(f"role={role}") for role in ("alert", "status"))
         banner.set_visibility(False)
         return banner, age
 
