@@ -24,7 +24,7 @@ def main(url: str) -> None:
             since = datetime.now(UTC)  # the deploy with the bug; a time needs a zone
             producer.send(b"after").result()
         print("first:", read_all(client))
-        client.seek("events", "report", since)  # also: headrace group seek events report --to 2026-07-01T12:00Z
+        client.seek("events", "report", since)  # also: headrace group seek events report 2026-07-01T12:00Z
         print("again:", read_all(client))
         print("without a group:", client.to_arrow("events", start=since)["value"].to_pylist())
 

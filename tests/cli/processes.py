@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -87,6 +89,23 @@ def execute(*arguments: str, stdin: str | bytes = b"", cwd: Path | None = None, 
         cwd=cwd,
     )
     return Result(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+
+def in_terminal(answer: str, *arguments: str, **variables: str) -> Result:
+    """Run the command that is installed in a terminal, and answer what it asks; what it printed is `out`."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "r+b", buffering=0) as terminal:
+        process = subprocess.Popen(
+            [HEADRACE, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**variables)
+        )
+        os.close(theirs)
+        terminal.write(f"{answer}\n".encode())
+        told = b""
+        # Linux ends a terminal that nobody holds any more with an error.
+        with suppress(OSError):
+            while part := terminal.read(4096):
+                told += part
+        return Result(process.wait(PATIENCE_SECONDS), told.decode().replace("\r\n", "\n"), "")
 
 
 class Running:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.cli.processes import PATIENCE_SECONDS, Server
+from tests.cli.processes import PATIENCE_SECONDS, Server, in_terminal
 
 
 @pytest.fixture
@@ -19,28 +19,66 @@ def billing(server: Server, topic: str) -> str:
     return topic
 
 
-def offsets(server: Server, *arguments: str) -> list[int]:
-    return [each["offset"] for each in server.run("group", "seek", *arguments, "--json").json()]
+def offsets(server: Server, topic: str, *arguments: str) -> list[int]:
+    """Where the group is after a seek."""
+    server.run("group", "seek", topic, *arguments, "--yes").lines()
+    described = server.run("group", "describe", topic, arguments[0], "--json").json()
+    return [each["committed"] for each in described["partitions"]]
 
 
 def test_seeking(server: Server, billing: str) -> None:
     assert offsets(server, billing, "billing", "earliest") == [0, 0]
     assert offsets(server, billing, "billing", "3") == [3, 3]
+    assert offsets(server, billing, "billing", "+1") == [4, 4]
     assert offsets(server, billing, "billing", "latest") == [5, 5]
     assert offsets(server, billing, "billing", "2", "--partition", "1") == [5, 2]
     assert offsets(server, billing, "billing", "1h") == [0, 0]
     assert offsets(server, billing, "billing", "2999-01-01") == [5, 5]
-    assert offsets(server, billing, "billing", "earliest", "--partition", "0") == [0, 5]
+    assert offsets(server, billing, "billing", "-10m", "--partition", "0") == [0, 5]
     assert offsets(server, billing, "billing", "2999-01-01", "--partition", "0") == [5, 5]
+    assert offsets(server, billing, "billing", "1:4") == [5, 4], "a partition that is not named stays"
     assert offsets(server, billing, "billing", "-2") == [3, 3]
     assert len(server.run("consume", billing, "--group", "billing").lines()) == 4
-    assert "next offset" in server.run("group", "seek", billing, "billing", "99").out
+
+
+def test_a_seek_shows_what_it_does_and_skips_nothing_by_a_slip(server: Server, billing: str) -> None:
+    server.run("group", "seek", billing, "billing", "1:2").lines()
+    looked = server.run("group", "seek", billing, "billing", "latest", "--dry-run").lines()
+    rows = [line.split() for line in looked if line.strip("─ ")]
+    assert rows[0] == ["partition", "was", "at", "goes", "to", "effect"]
+    assert rows[1:] == [["0", "5", "5"], ["1", "2", "5", "skips", "3", "messages"]]
+    refused = server.run("group", "seek", billing, "billing", "latest").refused(2)
+    assert refused == "this would skip 3 messages that group billing has not read, see --dry-run: add --yes to confirm"
+    assert server.run("group", "seek", billing, "billing", "latest", "--json").refused(2) == refused
+    again = server.run("group", "seek", billing, "billing", "0", "--dry-run", "--json").json()
+    assert again == [
+        {"partition": 0, "before": 5, "offset": 0, "skipped": 0, "read_again": 5},
+        {"partition": 1, "before": 2, "offset": 0, "skipped": 0, "read_again": 2},
+    ]
+    described = server.run("group", "describe", billing, "billing", "--json").json()
+    assert [each["committed"] for each in described["partitions"]] == [5, 2], "nothing was moved"
+    # Reading again loses nothing, and needs no answer.
+    assert server.run("group", "seek", billing, "billing", "+1", "--partition", "0").code == 0, "it is at the end"
+    assert server.run("group", "seek", billing, "billing", "earliest").code == 0
+
+
+def test_a_seek_asks_on_a_terminal(server: Server, billing: str) -> None:
+    server.run("group", "seek", billing, "billing", "earliest").lines()
+    for answer, committed in (("n", [0, 0]), ("y", [5, 5])):
+        arguments = ("group", "seek", billing, "billing", "latest")
+        shown = in_terminal(answer, *arguments, HEADRACE_URL=server.flight_url).out
+        assert "skips 5 messages" in shown and "Skip 10 messages that group billing has not read?" in shown
+        described = server.run("group", "describe", billing, "billing", "--json").json()
+        assert [each["committed"] for each in described["partitions"]] == committed
 
 
 def test_seeking_wrongly(server: Server, billing: str) -> None:
     assert "does not exist" in server.run("group", "seek", billing, "other", "earliest").refused(1)
     assert "partition 9" in server.run("group", "seek", billing, "billing", "1", "--partition", "9").refused(1)
+    assert "partitions 0 to 1" in server.run("group", "seek", billing, "billing", "9:1").refused(1)
     assert "the position is" in server.run("group", "seek", billing, "billing", "somewhere").refused(2)
+    for words in (("--dryrun", "latest"), ("latest", "--dryrun"), ("-x", "latest"), ("-10m", "--to", "1")):
+        assert "No such option" in server.run("group", "seek", billing, "billing", *words).refused(2), words
 
 
 def test_lag(server: Server, billing: str) -> None:

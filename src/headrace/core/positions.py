@@ -6,7 +6,7 @@ One grammar for every interface, the Python client, commands, HTTP and Spark:
     latest              the end: only what is written from now on
     1200                this offset, in every partition
     -100                the last 100 messages of each partition
-    15m                 the first message at or after a time, here 15 minutes ago (s, m, h, d)
+    15m or -15m         the first message at or after a time, here 15 minutes ago (s, m, h, d)
     2026-07-01T12:00Z   the same, ISO 8601; UTC if there is no zone
     {"0": 9, "1": "latest"} or 0:9,1:12    an offset, word or time for each partition named
 
@@ -34,7 +34,7 @@ OffsetsAtTime = Callable[[int, list[int]], Mapping[int, int]]
 _MILLISECONDS_MAX: Final = 253_402_300_799_999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-_AGO: Final = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+_AGO: Final = re.compile(r"-?([0-9]{1,9})([smhd])", re.ASCII)
 _AGO_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PAIRS: Final = re.compile(r"[0-9]{1,5}:[0-9]{1,19}(?:,[0-9]{1,5}:[0-9]{1,19})*", re.ASCII)
 _RULE: Final = (

@@ -87,7 +87,8 @@ def _load(package: str, name: str) -> Any:
         app.rich_markup_mode = None
         app.info.cls = PlainGroup
         for registered in app.registered_commands:
-            registered.cls = PlainCommand
+            if registered.cls is None or not issubclass(registered.cls, PlainCommand):
+                registered.cls = PlainCommand
         command: Any = get_group(app)
     else:
         single = Typer(add_completion=False, rich_markup_mode=None)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from nicegui import ui
 
-from headrace.console.reset import Move, Target, moves
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Visit
 from headrace.console.view.tables import Column, ShortTable
+from headrace.core.groups.moves import Move, Onward, effect_of, moves
+from headrace.core.positions import EARLIEST, LATEST, AtOffset, AtTime, Position, microseconds
 from headrace.core.reports.descriptions import GroupDescription
 from headrace.core.text import counted
+
+Target = Literal["earliest", "latest", "offset", "time", "delta"]
 
 _TARGETS: dict[Target, str] = {
     "earliest": "Earliest message",
@@ -71,23 +76,27 @@ class ResetDialog:
         chosen = None if self._partition.value < 0 else [int(self._partition.value)]
         with self._visit.reporting():
             bounds = await self._visit.client.offsets(self._group.topic)
-            at_time: dict[int, int] = {}
+            number, at_time = int(self._number.value or 0), dict[int, int]()
+            positions: dict[Target, Position | Onward] = {
+                "earliest": EARLIEST,
+                "latest": LATEST,
+                "offset": AtOffset(max(0, number)),
+                "delta": Onward(number),
+            }
             if target == "time":
                 moment = await parts.browser_time(self._time.value)
                 if moment is None:
                     self._show([])
                     return
                 at_time = await self._visit.client.offsets_at(self._group.topic, moment, chosen)
-            self._show(moves(self._group, bounds, target, int(self._number.value or 0), at_time, chosen))
+                positions["time"] = AtTime(microseconds(moment))
+            position = positions[target]
+            self._show(moves("position", self._group, bounds, position, lambda _, __: at_time, chosen))
 
     def _show(self, found: list[Move]) -> None:
         self._moves = found
         changed = [move for move in found if move.before != move.after]
-        skipped, again = sum(move.skipped for move in found), sum(move.read_again for move in found)
-        effects = [f"skips {counted(skipped, 'message')}" if skipped else ""]
-        effects += [f"reads {counted(again, 'message')} again" if again else ""]
-        effect = " and ".join(filter(None, effects))
-        self._sum.set_text(f"The group {effect}." if effect else "Nothing changes.")
+        self._sum.set_text(f"The group {effect_of(found)}." if changed else "Nothing changes.")
         changed.sort(key=lambda move: -(move.skipped + move.read_again))
         self._table.show([_row(move) for move in changed[:_ROWS_MAX]])
         self._table.table.set_visibility(bool(changed))
@@ -102,11 +111,10 @@ class ResetDialog:
 
 
 def _row(move: Move) -> dict[str, str]:
-    effect = f"skips {text.count(move.skipped)}" if move.skipped else f"reads {text.count(move.read_again)} again"
     return {
         "key": str(move.partition),
         "partition": str(move.partition),
         "before": text.count(move.before),
         "after": text.count(move.after),
-        "effect": effect,
+        "effect": move.effect,
     }

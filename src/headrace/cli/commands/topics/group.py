@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.messages.positions import chosen_partitions, group_start, offsets_at, parse_from
+from headrace.cli.exits import Exit, Failure
+from headrace.cli.messages.positions import chosen_partitions, group_start, parse_from
 from headrace.cli.options.completion import complete_topics
 from headrace.cli.options.groups import with_option_groups
+from headrace.cli.options.negative_arguments import NegativeArguments
 from headrace.cli.options.shared import Group, Json, ServerOptions, Yes, confirm
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.core.errors import InvalidInput
+from headrace.core.groups.moves import Move, Onward, moves, parse_onward
 from headrace.core.names import check_group_name
-from headrace.core.positions import Position
+from headrace.core.positions import Position, moment
 from headrace.core.text import counted
 
 if TYPE_CHECKING:
@@ -167,42 +172,98 @@ def _kind(group: GroupDescription) -> str:
 
 @app.command(
     "seek",
-    epilog="Examples: headrace group seek orders billing earliest; headrace group seek orders billing 15m; "
-    "headrace group seek orders billing 1200 --partition 3",
-    # A position such as -100 must not be parsed as an option.
-    context_settings={"ignore_unknown_options": True},
+    cls=NegativeArguments,
+    epilog="Examples: headrace group seek orders billing earliest; headrace group seek orders billing -10m --dry-run; "
+    "headrace group seek orders billing +1 --partition 3 --yes",
 )
 @with_option_groups
 def seek(
     topic: Topic,
     group: Group,
     place: Annotated[
-        str, typer.Argument(help="earliest, latest, N, -N, a time, or 15m (15 minutes ago).", metavar="PLACE")
+        str,
+        typer.Argument(
+            help="earliest, latest, an offset N, -N (the last N messages of each partition), +N (skip N messages), a "
+            "time, -10m (10 minutes ago), or 0:17,3:4 for some partitions.",
+            metavar="PLACE",
+        ),
     ],
     *,
     partition: Annotated[
         list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be skipped or read again.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
     server: ServerOptions,
 ) -> None:
-    """Move a group, forward or back. Members that are reading continue at the new position."""
-    to = parse_from(place, "the position")
+    """Move a group, forward or back. Members that are reading continue at the new position.
+
+    Shows for each partition what is read again or skipped. Asks first if messages that the group has not read are
+    skipped; without a terminal that needs --yes.
+    """
+    to = parse_onward(place) or parse_from(place, "the position")
     with server.connected() as client:
-        offsets = _offsets(client, topic, to, partition or [])
-        client.seek(topic, group, offsets)
-        moved = dict(sorted(client.committed(topic, group).items()))
+        known = client.offsets(topic)
+        chosen = chosen_partitions(topic, partition or [], known)
+        found = _moves(client, client.describe_group(topic, group), known, to, chosen)
+        if dry_run:
+            _print_moves(found, as_json)
+            return
+        _confirm_skipping(group, found, yes)
+        client.seek(topic, group, {move.partition: move.after for move in found})
+    _print_moves(found, as_json)
+
+
+def _moves(
+    client: Client,
+    group: GroupDescription,
+    bounds: dict[int, tuple[int, int]],
+    to: Position | Onward,
+    partitions: list[int],
+) -> list[Move]:
+    try:
+        return moves(
+            "the position",
+            group,
+            bounds,
+            to,
+            lambda us, each: client.offsets_at(group.topic, moment(us), each),
+            partitions,
+        )
+    except InvalidInput as error:
+        raise Failure(Exit.REFUSED, str(error)) from None
+
+
+def _confirm_skipping(group: str, found: list[Move], is_confirmed: bool) -> None:
+    """Ask before messages are skipped that the group has not read."""
+    skipped = sum(move.skipped for move in found)
+    if skipped and not is_confirmed and sys.stdin.isatty():
+        _print_moves(found, as_json=False)
+    if skipped:
+        what = f"{counted(skipped, 'message')} that group {group} has not read"
+        confirm(f"Skip {what}?", f"this would skip {what}, see --dry-run", is_confirmed)
+
+
+def _print_moves(found: list[Move], as_json: bool) -> None:
     if as_json:
-        print_json([{"partition": at, "offset": offset} for at, offset in moved.items()])
-    else:
-        print_table(("partition", "next offset"), moved.items())
-
-
-def _offsets(client: Client, topic: str, to: Position, only: list[int]) -> dict[int, int]:
-    """The offset for each partition, clamped to the messages that exist."""
-    known = client.offsets(topic)
-    bounds = {partition: known[partition] for partition in chosen_partitions(topic, only, known)}
-    return offsets_at(client, topic, to, bounds)
+        print_json(
+            [
+                {
+                    "partition": move.partition,
+                    "before": move.before,
+                    "offset": move.after,
+                    "skipped": move.skipped,
+                    "read_again": move.read_again,
+                }
+                for move in found
+            ]
+        )
+        return
+    print_table(
+        ("partition", "was at", "goes to", "effect"),
+        [(move.partition, move.before, move.after, move.effect) for move in found],
+    )
 
 
 @app.command("delete")
