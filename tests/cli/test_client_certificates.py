@@ -56,7 +56,7 @@ def make_tokens(store: Path) -> dict[str, str]:
         assert server.stop() == 0
     made = {}
     for name, right in (("admin", ()), ("till-7", ("--publish", "orders")), ("till-8.shop", ("--read", "orders"))):
-        line = command("token", "create", name, *right, "--store", f"file:{store}", "--json")
+        line = command("token", "create", name, *right, "--yes", "--store", f"file:{store}", "--json")
         made[name] = line.json()["token"]
     return made
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import httpx
 
+from headrace import connect
 from headrace.broker import Broker
 from headrace.storage.open import open_store
-from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, headrace
+from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, headrace, in_terminal
 
 
 def create(store: Path, *arguments: str) -> dict[str, str]:
-    made: dict[str, str] = headrace("token", "create", *arguments, "--store", f"file:{store}", "--json").json()
+    made: dict[str, str] = headrace("token", "create", *arguments, "--yes", "--store", f"file:{store}", "--json").json()
     return made
 
 
@@ -203,4 +204,30 @@ def test_tokens_of_a_running_server(tmp_path: Path) -> None:
         ]
         assert done[1]["name"] == "till" and done[1]["token"] == till["id"]
         assert admin["token"].split("_", 2)[2] not in audit.read_text()
+        assert server.stop() == 0
+
+
+def test_the_first_token_of_a_server_in_use_says_who_will_be_refused(tmp_path: Path) -> None:
+    store = ("--store", f"file:{tmp_path}/store")
+    with Server(tmp_path / "store") as server:
+        url = ("--url", server.flight_url)
+        server.post("topics", {"name": "orders"})
+        with connect(server.flight_url) as client:
+            with client.producer("orders", producer_id="till-7") as producer:
+                producer.send(b"a").result()
+            with client.consumer("orders", group="billing"):
+                said = headrace("token", "create", "admin", *url).refused(2)
+                assert said == (
+                    "with the first token every caller without one is refused within a second; in use: 1 topic, "
+                    "group billing of orders (1 member), producer till-7 of orders: add --yes to confirm"
+                )
+            said = headrace("token", "create", "admin", *store).refused(2)
+            assert "in use: 1 topic, group billing of orders: add --yes" in said
+            asked = in_terminal("n", "token", "create", "admin", *url)
+            assert asked.code != 0 and "group billing" not in asked.out and "producer till-7 of orders" in asked.out
+            assert "Create the first token?" in asked.out
+            assert client.list_tokens() == [], "nobody was shut out"
+        admin = headrace("token", "create", "admin", "--yes", *url, "--json").json()["token"]
+        second = headrace("token", "create", "till", *url, "--json", HEADRACE_TOKEN=admin)
+        assert second.code == 0, "only the first one asks"
         assert server.stop() == 0

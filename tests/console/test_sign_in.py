@@ -30,7 +30,7 @@ from tests.server_process import PATIENCE_SECONDS, ROOT, ServerProcess
 
 def create_token(store: str, *arguments: str) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    command = [sys.executable, "-m", "headrace", "token", "create", *arguments, "--store", store]
+    command = [sys.executable, "-m", "headrace", "token", "create", *arguments, "--yes", "--store", store]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=kept)
     return done.stdout.strip()
 

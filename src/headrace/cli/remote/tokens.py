@@ -8,17 +8,28 @@ that does not exist is not created.
 from __future__ import annotations
 
 import getpass
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.shared import ServerOptions
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, NotFound
+from headrace.core.limits import MICROSECONDS
 from headrace.core.reports.descriptions import NewToken, TokenDescription
+from headrace.core.reports.pipelines import PipelineDescription
+from headrace.core.text import counted
 
 if TYPE_CHECKING:
     from headrace.broker.access import Access
+    from headrace.client import Client
+    from headrace.storage.catalog import Catalog
+
+# A producer that wrote within this time is in use; of very many topics the first are asked.
+_RECENT_SECONDS: Final = 3_600
+_TOPICS_ASKED: Final = 200
+_USERS_MAX: Final = 20
 
 
 class Tokens(Protocol):
@@ -61,18 +72,62 @@ def opened(server: ServerOptions, store: str, audit_log: str = "") -> Iterator[T
     try:
         catalog = open_catalog(store)
         try:
-            yield StoreTokens(Access(catalog))
+            yield StoreTokens(Access(catalog), catalog)
         finally:
             catalog.close()
     except HeadraceError as error:
         raise Failure(Exit.USAGE, f"{error} (for the tokens of a running server give --url)") from None
 
 
+def users_without_token(tokens: Tokens) -> list[str]:
+    """Who uses a store that has no tokens yet, and is refused once it has one; nobody if it has, or has no topics.
+
+    A server knows its members and producers; a store only names what reads it. Who publishes without a producer id is
+    known to neither, so topics count.
+    """
+    if tokens.list_tokens():
+        return []
+    return tokens.users() if isinstance(tokens, StoreTokens) else _users_of_server(cast("Client", tokens))
+
+
+def _users_of_server(client: Client) -> list[str]:
+    topics, recent_us = client.list_topics(), time.time_ns() // 1000 - _RECENT_SECONDS * MICROSECONDS
+    users = _topics(len(topics))
+    for topic in topics[:_TOPICS_ASKED]:
+        # A topic or a group may be deleted meanwhile.
+        with suppress(NotFound):
+            described = [client.describe_group(topic, group) for group in client.list_groups(topic)]
+            users += [
+                f"group {each.name} of {topic} ({counted(len(each.members), 'member')})"
+                for each in described
+                if each.members
+            ]
+            sources = client.list_sources(topic, max_sources=_USERS_MAX)
+            producers = {source.producer_id for source in sources if source.last_seen_us >= recent_us}
+            users += [f"producer {producer} of {topic}" for producer in sorted(producers)]
+    return users + _running(client.list_pipelines())
+
+
+def _topics(count: int) -> list[str]:
+    return [counted(count, "topic")] if count else []
+
+
+def _running(pipelines: Iterable[PipelineDescription]) -> list[str]:
+    return [f"pipeline {each.name} of {each.topic}" for each in pipelines if each.state in ("starting", "running")]
+
+
 class StoreTokens:
     """The tokens of a store, whose changes are recorded in the audit log of this process."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, catalog: Catalog) -> None:
         self._access = access
+        self._catalog = catalog
+
+    def users(self) -> list[str]:
+        """What reads the topics of the store, as far as the catalog says."""
+        names = {topic.id: topic.name for topic in self._catalog.topics()}
+        groups = sorted((names[topic], group) for topic, group in self._catalog.named_groups(None) if topic in names)
+        return _topics(len(names)) + [f"group {group} of {topic}" for topic, group in groups]
 
     def list_tokens(self) -> list[TokenDescription]:
         """All tokens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -9,7 +10,7 @@ import typer
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
-from headrace.cli.options.shared import Json, ServerOptions
+from headrace.cli.options.shared import Json, ServerOptions, Yes, confirm
 from headrace.cli.options.topic_settings import SECONDS, parse_amount
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+_USERS_SHOWN: Final = 10
 DEFAULT_STORE: Final = "file:./headrace-data"
 
 
@@ -84,12 +86,16 @@ def create(
         bool, typer.Option("--forward-only", help="Commits of Kafka's clients must not move groups back.")
     ] = False,
     expires: Expires = None,
+    yes: Yes = False,
     place: TokenStore,
     as_json: Json = False,
     server: ServerOptions,
 ) -> None:
-    """Create a token and print it once. Without rights it may do everything; * matches any characters."""
-    from headrace.cli.remote.tokens import opened
+    """Create a token and print it once. Without rights it may do everything; * matches any characters.
+
+    Once a store has a token, every caller needs one: the first token of a store that is in use asks for confirmation.
+    """
+    from headrace.cli.remote.tokens import opened, users_without_token
     from headrace.core.rights import ALL, Right
 
     patterns = {Right.PUBLISH: publish or [], Right.READ: read or [], Right.MANAGE: manage or []}
@@ -97,9 +103,21 @@ def create(
     life_seconds = None if expires is None else parse_amount("--expires", expires, SECONDS)
     everything = [("*", [right.value for right in Right])]
     with opened(server, place.store, place.audit_log) as tokens:
+        _confirm_first(users_without_token(tokens), yes)
         limits = group or ALL, producer or ALL, life_seconds, forward_only
         made = tokens.create_token(name, grants or everything, *limits)
     _print_new(made, as_json)
+
+
+def _confirm_first(users: list[str], is_confirmed: bool) -> None:
+    """Ask before the first token, which shuts out everybody else."""
+    if users:
+        rest = [f"and {len(users) - _USERS_SHOWN} more"] if len(users) > _USERS_SHOWN else []
+        shown = ", ".join(users[:_USERS_SHOWN] + rest)
+        what = f"with the first token every caller without one is refused within a second; in use: {shown}"
+        if sys.stdin.isatty() and not is_confirmed:
+            print_note(what)
+        confirm("Create the first token?", what, is_confirmed)
 
 
 @app.command("rotate", epilog="Example: headrace token rotate till-7 --keep 1h")
