@@ -70,8 +70,9 @@ class ServerRows:
         self._do(remove, SHORT_PATIENCE_SECONDS)
 
     def claims(self) -> list[tuple[int, str]]:
-        """The groups that any server claims, by id of the topic and name."""
-        query = select(all_claims.c.topicid, all_claims.c.groupname)
+        """The groups that a running server claims, by id of the topic and name."""
+        running = select(all_servers.c.serverid).where(all_servers.c.heartbeat_us >= _EXPIRED_US)
+        query = select(all_claims.c.topicid, all_claims.c.groupname).where(all_claims.c.serverid.in_(running))
         rows = self._do(lambda connection: connection.execute(query).all(), SHORT_PATIENCE_SECONDS)
         return [(row.topicid, row.groupname) for row in rows]
 

@@ -68,6 +68,7 @@ class TestGroups:
 
         claim("a")
         assert holder("b") is None, "a server that is not listed claims nothing"
+        assert second.servers.claims() == []
         for server in ("a", "b"):
             first.servers.put(server, "1", {})
         claim("a")
@@ -76,6 +77,7 @@ class TestGroups:
         assert (holder("a"), holder("b")) == (("b", "Kafka"), None)
         claim("b", "h")
         claim("b", of=other)
+        assert sorted(second.servers.claims()) == [(topic.id, "g"), (topic.id, "h"), (other.id, "g")]
         first.servers.release_claims("a", {(topic.id, "g")})
         first.servers.release_claims("b", {(topic.id, "h"), (other.id, "g")})
         first.servers.release_claims("b", set())
