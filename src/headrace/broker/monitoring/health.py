@@ -12,9 +12,9 @@ Locks: `_looking` (one look at a time), under which the store is asked.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 from headrace.broker.access import Access
@@ -29,8 +29,6 @@ from headrace.core.health.rules import JOIN_SECONDS, finding, judge
 from headrace.core.limits import HEALTH_FRESH_SECONDS, HEALTH_SHARE, HEALTH_WAIT_SECONDS, MICROSECONDS
 from headrace.core.names import topic_key
 from headrace.core.reports.pipelines import PipelineDescription
-
-logger = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
 _NO_PARTITIONS: Final = 0
@@ -73,8 +71,10 @@ class HealthWatch:
 
     def start(self) -> None:
         """Remember which groups there are: their members, if they have any, join again now."""
-        groups = self._broker.topics_of_groups()
-        self._early_groups = frozenset((topic, group) for group, topics in groups.items() for topic in topics)
+        # A store that does not answer now says so at the first look.
+        with suppress(HeadraceError):
+            groups = self._broker.topics_of_groups()
+            self._early_groups = frozenset((topic, group) for group, topics in groups.items() for topic in topics)
 
     def look(self) -> None:
         """Judge, unless that was done a moment ago; maintenance calls this."""

@@ -46,7 +46,9 @@ def scrape(client: Client, address: ServerAddress) -> Scrape:
     for server in servers:
         url = server.addresses.get("http")
         try:
-            found: Mapping[str, list[Sample]] = parse(_answer(url, "/metrics", address).decode()) if url else {}
+            found: Mapping[str, list[Sample]] = (
+                parse(_answer(url, "/metrics", address).decode(errors="replace")) if url else {}
+            )
         except (OSError, HTTPException, _Refused) as error:
             problems.append(f"no metrics of {url}: {str(error) or type(error).__name__}")
             continue

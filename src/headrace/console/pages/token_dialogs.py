@@ -48,6 +48,8 @@ async def create(visit: Visit) -> bool:
     """Ask for name, rights, limits and expiry, create a token and show it; whether one was made."""
     with ui.dialog() as dialog, ui.card().classes("hr-dialog"):
         ui.label("Create token").classes("hr-title")
+        if visit.session.caller.token_id is None:
+            ui.label("It is the first one: every caller without a token is refused from then on.").classes("hr-warn")
         name = ui.input("Name of its user").props("outlined dense autofocus maxlength=255").classes("full-width")
         kind = ui.toggle(_KINDS, value="some").props("dense unelevated no-caps padding='4px 12px'")
         explanation = ui.label("Everything, on all topics, tokens and the server.").classes("hr-muted hr-small")

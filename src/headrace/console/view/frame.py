@@ -95,7 +95,7 @@ class Visit:
             for each in poller.verdicts
             if each.server != own.server
         ]
-        silences = [silent(url, "it has no new figures either") for url in poller.silent] if own.covers_store else []
+        silences = [silent(url, "its HTTP port gives no metrics") for url in poller.silent] if own.covers_store else []
         return merged(own, others).with_more(silences)
 
     def show_age(self) -> None:

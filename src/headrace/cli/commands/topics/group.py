@@ -207,11 +207,9 @@ def seek(
         known = client.offsets(topic)
         chosen = chosen_partitions(topic, partition or [], known)
         found = _moves(client, client.describe_group(topic, group), known, to, chosen)
-        if dry_run:
-            _print_moves(found, as_json)
-            return
-        _confirm_skipping(group, found, yes)
-        client.seek(topic, group, {move.partition: move.after for move in found})
+        if not dry_run:
+            _confirm_skipping(group, found, yes, as_json)
+            client.seek(topic, group, {move.partition: move.after for move in found})
     _print_moves(found, as_json)
 
 
@@ -235,10 +233,10 @@ def _moves(
         raise Failure(Exit.REFUSED, str(error)) from None
 
 
-def _confirm_skipping(group: str, found: list[Move], is_confirmed: bool) -> None:
-    """Ask before messages are skipped that the group has not read."""
+def _confirm_skipping(group: str, found: list[Move], is_confirmed: bool, as_json: bool) -> None:
+    """Ask before messages are skipped that the group has not read; a program that reads JSON gets no table."""
     skipped = sum(move.skipped for move in found)
-    if skipped and not is_confirmed and sys.stdin.isatty():
+    if skipped and not is_confirmed and not as_json and sys.stdin.isatty():
         _print_moves(found, as_json=False)
     if skipped:
         what = f"{counted(skipped, 'message')} that group {group} has not read"
