@@ -38,7 +38,15 @@ ONLY_IN_BROKER = {("close", "stop_seconds"), ("publish_staged", "timeout_seconds
 # How the wire spells a parameter of the broker: a topic is always `topic` there, and a commit key is two fields.
 ON_THE_WIRE = {"name": ["topic"], "commit_key": ["writer", "number", "fingerprint"]}
 # An operation of the wire that is no method of the broker: who calls is known to servers alone.
-ONLY_ON_THE_WIRE = {"whoami", "list_tokens", "create_token", "rotate_token", "revoke_token", "list_audit"}
+ONLY_ON_THE_WIRE = {
+    "whoami",
+    "list_tokens",
+    "create_token",
+    "rotate_token",
+    "revoke_token",
+    "list_audit",
+    "describe_process",
+}
 # A client from before acknowledgements does not send it, and gives up partitions at once.
 OLDER_DEFAULTS = {("join_group", "max_poll_seconds")}
 # Rights are checked on a topic, so that also listing all has one.
@@ -83,6 +91,7 @@ def test_most_of_a_client_is_of_the_broker() -> None:
     assert methods_of(Client) - methods_of(Broker) == {
         "consumer",
         "create_token",
+        "describe_process",
         "follow",
         "list_audit",
         "list_tokens",

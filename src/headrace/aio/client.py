@@ -47,6 +47,7 @@ class AsyncClient(ThreadBridge[Client]):
     list_servers = awaited(Client.list_servers)
     describe_health = awaited(Client.describe_health)
     describe_settings = awaited(Client.describe_settings)
+    describe_process = awaited(Client.describe_process)
     check_store = awaited(Client.check_store)
     last_store_check = awaited(Client.last_store_check)
     report_pipeline = awaited(Client.report_pipeline)

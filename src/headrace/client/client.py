@@ -62,6 +62,7 @@ from headrace.core.reports.descriptions import (
     TopicDescription,
 )
 from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
+from headrace.core.reports.process import ProcessReport
 from headrace.core.reports.server_settings import ServerSettings
 from headrace.core.reports.store_check import StoreCheck
 from headrace.core.topics.settings import TopicOptions
@@ -108,6 +109,10 @@ class Client:
     def describe_settings(self) -> ServerSettings:
         """The settings that the server runs with, without secrets. Needs full access."""
         return self._calls(wire.DescribeSettings())
+
+    def describe_process(self) -> ProcessReport:
+        """The stacks and the last log lines of the server's process, for a bug report. Needs full access."""
+        return self._calls(wire.DescribeProcess())
 
     def check_store(self) -> StoreCheck:
         """Begin to check every frame, index and catalog row of the store in the background, unless a check runs.

@@ -64,6 +64,9 @@ AUDIT_KEPT = 2_000
 # Refusals of one caller, or of one address without a token, that are written to the audit log in a minute.
 AUDIT_REFUSALS_PER_MINUTE = 100
 AUDIT_LISTED = 200
+# Log lines that a server keeps in memory for a bug report, and characters of each.
+LOGS_KEPT = 1_000
+LOG_CHARACTERS_KEPT = 10_000
 # Maximum number of sources in one answer.
 SOURCES_LISTED = 1_000
 SOURCES_LISTED_MAX = 100_000

@@ -25,9 +25,10 @@ from headrace.core.reports.descriptions import (
     TopicDescription,
 )
 from headrace.core.reports.pipelines import PipelineDescription
+from headrace.core.reports.process import ProcessReport
 from headrace.core.rights import Caller, Right
 from headrace.core.topics.settings import TopicSettings
-from headrace.edge import audit
+from headrace.edge import audit, process_report
 from headrace.edge.access import LOOK_SECONDS, Principal
 from headrace.wire import operations as wire
 
@@ -76,6 +77,10 @@ def health_of(broker: Broker, caller: Caller) -> Health:
 
 def _describe_health(_: wire.DescribeHealth, broker: Broker, principal: Principal) -> Health:
     return health_of(broker, principal.caller)
+
+
+def _describe_process(_: wire.DescribeProcess, broker: Broker, __: Principal) -> ProcessReport:
+    return process_report.report(broker.servers.id)
 
 
 def _whoami(_: wire.Whoami, broker: Broker, principal: Principal) -> Identity:
@@ -169,6 +174,7 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.ListTopics: _list_topics,
     wire.ListPipelines: _list_pipelines,
     wire.DescribeHealth: _describe_health,
+    wire.DescribeProcess: _describe_process,
     wire.Whoami: _whoami,
     wire.ListTokens: _list_tokens,
     wire.CreateToken: _create_token,

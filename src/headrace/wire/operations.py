@@ -32,6 +32,7 @@ from headrace.core.reports.descriptions import (
     TopicDescription,
 )
 from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
+from headrace.core.reports.process import ProcessReport
 from headrace.core.reports.server_settings import ServerSettings
 from headrace.core.reports.store_check import StoreCheck
 from headrace.core.rights import Need, Right
@@ -353,6 +354,12 @@ class DescribeHealth(StoreOperation[Health], tag="describe_health"):
 
 class DescribeSettings(StoreOperation[ServerSettings], tag="describe_settings"):
     """The settings that this server runs with, without secrets; `topic` is ignored."""
+
+    need: ClassVar = Need(full_access=True)
+
+
+class DescribeProcess(StoreOperation[ProcessReport], tag="describe_process"):
+    """The stacks and the last log lines of this server's process, for a bug report; `topic` is ignored."""
 
     need: ClassVar = Need(full_access=True)
 

@@ -7,7 +7,7 @@ metrics. An address that only the server's own machine knows is replaced by the 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Final
@@ -44,17 +44,22 @@ def scrape(client: Client, address: ServerAddress) -> Scrape:
     samples: dict[str, list[Sample]] = {}
     problems: list[str] = []
     for server in servers:
-        url = server.addresses.get("http")
-        try:
-            found: Mapping[str, list[Sample]] = (
-                parse(_answer(url, "/metrics", address).decode(errors="replace")) if url else {}
-            )
-        except (OSError, HTTPException, _Refused) as error:
-            problems.append(f"no metrics of {url}: {str(error) or type(error).__name__}")
+        text = metrics_text(server, address)
+        if isinstance(text, Exception):
+            problems.append(f"no metrics of {server.addresses.get('http')}: {str(text) or type(text).__name__}")
             continue
-        for name, values in found.items():
+        for name, values in parse(text).items():
             samples.setdefault(name, []).extend(values)
     return Scrape(servers, Snapshot(time.time(), samples), problems)
+
+
+def metrics_text(server: ServerDescription, address: ServerAddress) -> str | Exception:
+    """The metrics of one server, empty if it has no HTTP port; or why there are none."""
+    url = server.addresses.get("http")
+    try:
+        return _answer(url, "/metrics", address).decode(errors="replace") if url else ""
+    except (OSError, HTTPException, _Refused) as error:
+        return error
 
 
 def health(client: Client, address: ServerAddress, servers: Sequence[ServerDescription]) -> Health:

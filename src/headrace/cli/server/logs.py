@@ -10,17 +10,21 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from headrace.edge.process_report import RecentLogs
+
 _TOKEN: Final = re.compile(r"\bhr_([0-9a-f]{12})_[A-Za-z0-9_-]{16,}")
 _ACCESS: Final = ("client", "method", "path", "http_version", "status")
 
 
 def set_up(level: str, format: Literal["auto", "text", "json"]) -> None:
-    """Send all logs of this process to stderr."""
+    """Send all logs of this process to stderr, and keep the last lines for a bug report."""
     is_text = format == "text" or (format == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
+    recent = RecentLogs()
+    recent.setFormatter(TextFormatter())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, recent]
     root.setLevel(level.upper())
     # Uvicorn's lifecycle messages repeat ours.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, root.level))
