@@ -57,7 +57,7 @@ from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSe
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.checks import check_index, check_seconds, check_whole
-from headrace.core.errors import HeadraceError, IdNotFound, InvalidInput, MessagesHeld, TopicDeleted, TopicNotFound
+from headrace.core.errors import IdNotFound, InvalidInput, MessagesHeld, TopicDeleted, TopicNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
 from headrace.core.health.findings import Health

@@ -48,6 +48,7 @@ def test_defaults_keep_everything_and_deduplicate_by_producer() -> None:
         "local_retention_seconds": None,
         "local_retention_bytes": None,
         "value_schema": None,
+        "kafka_configs": {},
     }
 
 

@@ -146,7 +146,7 @@ def test_administration(site: Site) -> None:
         (made, "TOPIC_ALREADY_EXISTS"),
         (NewTopic("other", 1, replication_factor=3), "INVALID_REPLICATION_FACTOR"),
         (NewTopic("other", 1, config={"cleanup.policy": "compact"}), "INVALID_CONFIG"),
-        (NewTopic("other", 1, config={"segment.ms": "1"}), "INVALID_CONFIG"),
+        (NewTopic("other", 1, config={"segment.ms": "0"}), "INVALID_CONFIG"),
         (NewTopic("other", 0), "INVALID_PARTITIONS"),
         (NewTopic("a\nb", 1), "TOPIC_EXCEPTION"),
     ):

@@ -20,6 +20,7 @@ from headrace.core.limits import (
     WINDOW_SECONDS_DEFAULT,
     WINDOW_SECONDS_MAX,
 )
+from headrace.core.topics.kafka_configs import merged
 from headrace.core.values.growth import check_growth
 from headrace.core.values.schema import parse_value_schema
 from headrace.core.values.types import SETTING
@@ -52,6 +53,7 @@ class TopicOptions(TypedDict, total=False):
     local_retention_seconds: int | None
     local_retention_bytes: int | None
     value_schema: str | Mapping[str, Any] | None
+    kafka_configs: Mapping[str, str | None]
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +79,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     local_retention_seconds, local_retention_bytes: what the log keeps of archived messages; None: as `retention_…`.
     value_schema: a JSON or an Avro schema of the values, as JSON: tables of the topic have columns for its fields,
         and so have files that are archived from then on. It may only grow by optional fields, or be removed.
+    kafka_configs: configs of Kafka that only tune its storage, such as `segment.bytes`: shown to Kafka's clients, and
+        without an effect. A change keeps those that it does not name; None takes one away.
     """
 
     retention_seconds: int | None = None
@@ -95,6 +99,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     local_retention_seconds: int | None = None
     local_retention_bytes: int | None = None
     value_schema: str | None = None
+    kafka_configs: dict[str, str] = {}
 
     @classmethod
     def make(cls, **values: Any) -> TopicSettings:
@@ -103,7 +108,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def change(self, **values: Any) -> TopicSettings:
         """These settings with some changes, all checked."""
-        checked = {name: _convert(name, value) for name, value in values.items()}
+        checked = {
+            name: merged(self.kafka_configs, value) if name == "kafka_configs" else _convert(name, value)
+            for name, value in values.items()
+        }
         changed = msgspec.structs.replace(self, **checked)
         changed._check()
         if self.value_schema is not None and changed.value_schema is not None:

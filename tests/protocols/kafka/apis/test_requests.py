@@ -209,6 +209,9 @@ def test_all_configs_are_replaced_at_once(site: Site, client: RawClient) -> None
     settings = site.broker.describe_topic("replaced").settings
     # What was not named has its default again; what Kafka has no name for stays.
     assert (settings.retention_seconds, settings.retention_bytes, settings.deduplication) == (120, None, "off")
+    assert altered(client, "replaced", segment_bytes="14", segment_ms="1") == NONE
+    assert altered(client, "replaced", segment_ms="2") == NONE
+    assert site.broker.describe_topic("replaced").settings.kafka_configs == {"segment.ms": "2"}
     assert altered(client, "replaced", cleanup_policy="compact") == 40
     assert altered(client, "no-topic", retention_ms="1000") == UNKNOWN_TOPIC
     assert altered(client, "no-topic", is_trial=True, retention_ms="1000") == UNKNOWN_TOPIC

@@ -1,6 +1,7 @@
 """Topic settings under Kafka's names: DescribeConfigs, AlterConfigs (whole and incremental), and those of CreateTopics.
 
-Names that are not here are refused, except those that say what is so anyway (`cleanup.policy=delete`, …).
+Some are settings here; some can only say what is so anyway (`cleanup.policy=delete`); those that only tune Kafka's
+storage are kept and shown (`core/topics/kafka_configs.py`). Other names are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import HeadraceError, InvalidInput
-from headrace.core.topics.settings import TimestampType, TopicSettings
+from headrace.core.topics.kafka_configs import KEPT_CONFIGS, Kind
+from headrace.core.topics.settings import DEFAULT_SETTINGS, TimestampType, TopicSettings
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.named import REFUSED, split
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup
@@ -26,6 +28,7 @@ _DELETE: Final = 1
 _OF_TOPIC: Final = 1
 _DEFAULT: Final = 5
 _STRING, _INT, _LONG = 2, 3, 5
+_KINDS: Final[dict[Kind, int]] = {"boolean": 1, "string": _STRING, "int": _INT, "long": _LONG, "double": 6}
 _UNLIMITED: Final = "-1"
 
 
@@ -74,35 +77,38 @@ CONFIGS: Final = {
     "max.message.bytes": _Config("message_bytes_max", _INT, int, str),
     "message.timestamp.type": _Config("timestamp_type", _STRING, _timestamp_type, _shown_timestamp_type),
 }
-# What can only have these values here, the first of which is shown.
+# What can only have this value here, and why.
 _FIXED: Final = {
-    "cleanup.policy": ("delete",),
-    "compression.type": ("producer", "uncompressed"),
-    "min.insync.replicas": ("1",),
-    "unclean.leader.election.enable": ("false",),
+    "cleanup.policy": ("delete", "topics are not compacted here: messages would be deleted by time instead"),
+    "unclean.leader.election.enable": ("false", "there is one replica"),
 }
-_ALL: Final = frozenset({*CONFIGS, *_FIXED})
-CONFIGS_SHOWN: Final = len(_ALL)
+_ALL: Final = frozenset({*CONFIGS, *_FIXED, *KEPT_CONFIGS})
+# Topics whose configs a thread describes, before there is room for the next.
+_PIECE_TOPICS: Final = 100
 
 
 def settings_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     """Topic settings from configs of Kafka; an error names what is not supported."""
     settings: dict[str, Any] = {}
+    kept: dict[str, str] = {}
     for name, value in configs:
         if name in _FIXED:
-            if value not in (None, *_FIXED[name]):
-                raise InvalidInput(name, repr(value)[:100], f"it can only be {' or '.join(_FIXED[name])}")
+            only, reason = _FIXED[name]
+            if value not in (None, only):
+                raise InvalidInput(name, repr(value)[:100], f"it can only be {only}: {reason}")
+        elif name not in _ALL:
+            raise InvalidInput("config", repr(name)[:100], f"known ones are {', '.join(sorted(_ALL))}")
+        elif value is None:
             continue
-        if name not in CONFIGS:
-            known = ", ".join([*CONFIGS, *_FIXED])
-            raise InvalidInput("config", repr(name)[:100], f"known ones are {known}")
-        if value is not None:
+        elif name in KEPT_CONFIGS:
+            kept[name] = KEPT_CONFIGS[name].checked(name, value)
+        else:
             try:
                 settings[CONFIGS[name].setting] = CONFIGS[name].parse(value)
             except ValueError as error:
                 rule = str(error) if CONFIGS[name].kind == _STRING else "it must be a whole number"
                 raise InvalidInput(name, repr(value)[:100], rule) from None
-    return settings
+    return settings | ({"kafka_configs": kept} if kept else {})
 
 
 async def describe_configs(call: Call, request: Any) -> dict[str, Any]:
@@ -111,12 +117,18 @@ async def describe_configs(call: Call, request: Any) -> dict[str, Any]:
     for each in request.resources:
         place, keys = (each.resource_type, each.resource_name), each.configuration_keys or _ALL
         wanted[place] = wanted.get(place, set()).union(keys)
-    await call.hold(len(wanted) * (1 + CONFIGS_SHOWN), (name for _, name in wanted))
-    return {"results": await call.parts.bridge.call(_all_described, call, wanted)}
-
-
-def _all_described(call: Call, wanted: dict[tuple[int, str], set[str]]) -> list[dict[str, Any]]:
+    await call.hold(len(wanted) * CONFIGS_ELEMENTS, (name for _, name in wanted))
     lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
+    places, results = list(wanted), list[dict[str, Any]]()
+    for first in range(0, len(places), _PIECE_TOPICS):
+        piece = {place: wanted[place] for place in places[first : first + _PIECE_TOPICS]}
+        described = await call.parts.bridge.call(_all_described, call, lookup, piece)
+        await call.hold(sum(1 for each in described for config in each["configs"] if not config["is_default"]))
+        results += described
+    return {"results": results}
+
+
+def _all_described(call: Call, lookup: TopicLookup, wanted: dict[tuple[int, str], set[str]]) -> list[dict[str, Any]]:
     return [_described(call, lookup, kind, name, keys) for (kind, name), keys in wanted.items()]
 
 
@@ -139,14 +151,17 @@ def _described(call: Call, lookup: TopicLookup, kind: int, name: str, keys: set[
 
 def shown_configs(settings: TopicSettings) -> list[dict[str, Any]]:
     """The settings of a topic under Kafka's names."""
-    shown = []
-    for name, config in CONFIGS.items():
-        value, default = getattr(settings, config.setting), _default(config)
-        shown.append(_entry(name, config.show(value), config.kind, _DEFAULT if value == default else _OF_TOPIC, False))
-    return shown + [_entry(name, values[0], _STRING, _DEFAULT, True) for name, values in _FIXED.items()]
+    changed = {
+        name: _entry(name, config.show(value), config.kind, _OF_TOPIC)
+        for name, config in CONFIGS.items()
+        if (value := getattr(settings, config.setting)) != _default(config)
+    }
+    for name, given in settings.kafka_configs.items():
+        changed[name] = _entry(name, given, _KINDS[KEPT_CONFIGS[name].kind], _OF_TOPIC)
+    return list((_DEFAULTS | changed).values())
 
 
-def _entry(name: str, value: str, kind: int, source: int, is_fixed: bool) -> dict[str, Any]:
+def _entry(name: str, value: str, kind: int, source: int = _DEFAULT, is_fixed: bool = False) -> dict[str, Any]:
     return {
         "name": name,
         "value": value,
@@ -155,6 +170,20 @@ def _entry(name: str, value: str, kind: int, source: int, is_fixed: bool) -> dic
         "config_source": source,
         "config_type": kind,
     }
+
+
+def _default(config: _Config) -> Any:
+    return getattr(DEFAULT_SETTINGS, config.setting)
+
+
+# What topics show whose settings nobody changed: the same entries in every answer.
+_DEFAULTS: Final = {
+    **{name: _entry(name, config.show(_default(config)), config.kind) for name, config in CONFIGS.items()},
+    **{name: _entry(name, kept.default, _KINDS[kept.kind]) for name, kept in KEPT_CONFIGS.items()},
+    **{name: _entry(name, only, _STRING, is_fixed=True) for name, (only, _) in _FIXED.items()},
+}
+# What a topic with its configs counts in an answer, beside those that were changed; shared entries take a quarter.
+CONFIGS_ELEMENTS: Final = 1 + -(-len(_DEFAULTS) // 4)
 
 
 async def incremental_alter_configs(call: Call, request: Any) -> dict[str, Any]:
@@ -171,19 +200,17 @@ def _changed(configs: Any) -> dict[str, Any]:
     if any(each.config_operation not in (_SET, _DELETE) for each in configs):
         raise InvalidInput("config operation", "append or subtract", "configs can be set or deleted")
     settings = settings_of((each.name, each.value) for each in configs if each.config_operation == _SET)
-    for each in configs:
-        if each.config_operation == _DELETE and each.name in CONFIGS:
-            settings[CONFIGS[each.name].setting] = _default(CONFIGS[each.name])
-    return settings
+    deleted = [each.name for each in configs if each.config_operation == _DELETE]
+    settings |= {CONFIGS[name].setting: _default(CONFIGS[name]) for name in deleted if name in CONFIGS}
+    taken: dict[str, None] = dict.fromkeys(name for name in deleted if name in KEPT_CONFIGS)
+    return settings | ({"kafka_configs": settings.get("kafka_configs", {}) | taken} if taken else {})
 
 
 def _replaced(configs: Any) -> dict[str, Any]:
     defaults = {config.setting: _default(config) for config in CONFIGS.values()}
-    return defaults | settings_of((each.name, each.value) for each in configs)
-
-
-def _default(config: _Config) -> Any:
-    return getattr(TopicSettings(), config.setting)
+    settings = settings_of((each.name, each.value) for each in configs)
+    kept = dict.fromkeys(KEPT_CONFIGS) | settings.get("kafka_configs", {})
+    return defaults | settings | {"kafka_configs": kept}
 
 
 async def _alter(call: Call, request: Any, settings_for: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Api:
 
 
 # Elements of a request about a whole store: its partitions with their topics;
-# eight configs of each topic; each topic or group twice. And of those that say little.
+# eight configs of each topic, as programs set them; each topic or group twice. And of those that say little.
 _PARTITIONS: Final = PARTITIONS_IN_STORE + TOPICS_IN_STORE
 _CONFIGS: Final = 9 * TOPICS_IN_STORE
 _NAMES: Final = 2 * TOPICS_IN_STORE

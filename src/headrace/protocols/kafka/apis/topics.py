@@ -13,7 +13,7 @@ from headrace.core.names import check_topic_name
 from headrace.core.topics.settings import TopicSettings
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.cluster import AS_CLIENTS_CHOOSE
-from headrace.protocols.kafka.apis.configs import CONFIGS_SHOWN, settings_of, shown_configs
+from headrace.protocols.kafka.apis.configs import CONFIGS_ELEMENTS, settings_of, shown_configs
 from headrace.protocols.kafka.apis.named import REFUSED, split
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of, topic_uuid
 from headrace.protocols.kafka.errors import code_of, message_of
@@ -25,19 +25,35 @@ _REPLICAS: Final = (_DEFAULT, 1)
 async def create_topics(call: Call, request: Any) -> dict[str, Any]:
     """Create topics; one that exists is an error, and so is more than one replica."""
     single, repeated = split(request.topics, lambda topic: topic.name)
-    await call.hold(len(repeated) + len(single) * (1 + CONFIGS_SHOWN), (each.name for each in request.topics))
+    changed = sum(len(each.configs) for each in single)
+    elements = len(repeated) + len(single) * CONFIGS_ELEMENTS + changed
+    await call.hold(elements, (each.name for each in request.topics))
     answers = [{"name": name, "configs": [], **REFUSED} for name in repeated]
     answers += [await call.parts.bridge.call(_created, call, each, request.validate_only) for each in single]
     return {"topics": answers}
 
 
 def _created(call: Call, topic: Any, is_trial: bool) -> dict[str, Any]:
+    try:
+        return _create(call, topic, is_trial)
+    finally:
+        # What was required and not done.
+        call.principal.forget_changes()
+
+
+def _create(call: Call, topic: Any, is_trial: bool) -> dict[str, Any]:
     broker = call.parts.bridge.broker
     answer: dict[str, Any] = {"name": topic.name, "error_code": ErrorCode.none, "error_message": None, "configs": []}
     try:
         check_topic_name(topic.name)
     except InvalidInput as error:
         return answer | {"error_code": ErrorCode.invalid_topic_exception, "error_message": message_of(error)}
+    try:
+        call.principal.require("create_topic", topic.name)
+        if _exists(broker, topic.name):
+            raise TopicExists(topic.name)
+    except HeadraceError as error:
+        return answer | {"error_code": code_of(error), "error_message": message_of(error)}
     try:
         # Kafka's clients choose partitions themselves; native producers are to agree with them.
         settings: Any = AS_CLIENTS_CHOOSE | settings_of((each.name, each.value) for each in topic.configs)
@@ -53,14 +69,10 @@ def _created(call: Call, topic: Any, is_trial: bool) -> dict[str, Any]:
             check_partitions(partitions)
     except InvalidInput as error:
         return answer | {"error_code": ErrorCode.invalid_partitions, "error_message": message_of(error)}
+    if is_trial:
+        return answer
     try:
         with call.principal.recording():
-            call.principal.require("create_topic", topic.name)
-            if _exists(broker, topic.name):
-                raise TopicExists(topic.name)
-            if is_trial:
-                call.principal.forget_changes()
-                return answer
             made = broker.create_topic(topic.name, partitions, **settings)
     except HeadraceError as error:
         return answer | {"error_code": code_of(error), "error_message": message_of(error)}
