@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
+from headrace.core.groups.notes import CommitNote
 
 STORES = sorted((Path(__file__).parent / "stores").glob("*.tar.xz"))
 # What `stores/write.py` writes.
@@ -71,5 +72,7 @@ def test_they_go_on(url: str) -> None:
     with Broker.open(url) as broker:
         assert sum(row["value"] == b"new" for row in messages(broker, "orders")) == 1
         assert broker.committed("orders", "billing") == {0: 3, 1: 1}
+        broker.commit_notes("orders", "billing", {1: 0}, {1: CommitNote(-1, 2, b"said")}, is_back=True)
+        assert broker.noted("orders", "billing") == {0: CommitNote(3), 1: CommitNote(-1, 2, b"said")}
         assert broker.list_groups("orders") == ["billing", "fixed", "more"]
         assert broker.offsets("plain") == {0: (3, ROUNDS + 2)}

@@ -31,6 +31,7 @@ from headrace.core.errors import (
 )
 from headrace.core.groups.group import Group
 from headrace.core.groups.member import Member
+from headrace.core.groups.notes import CommitNote
 from headrace.core.ids import Kind
 from headrace.core.limits import PIPELINES_PER_TOPIC_MAX
 from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes
@@ -259,6 +260,18 @@ class CatalogContract:
         drop_offsets(catalog, topic_id, "a", [0, 3, 20_000])
         assert sorted(catalog.offsets(topic_id, "a"))[:3] == [1, 2, 4]
         assert (catalog.offsets(topic_id, "b"), catalog.offsets(other_id, "a")) == ({0: 1}, {0: 2})
+
+    def test_what_is_said_with_a_commit_is_stored_with_its_offset(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        notes = {0: CommitNote(-2), 1: CommitNote((1 << 63) - 1, 3, b"\x00" * 4096)}
+        place.store.catalog.write_groups([GroupWrite(topic_id, "a", Group("a"), {0: 0, 1: 1, 2: 2}, notes)])
+        place.reopen()
+        catalog = place.store.catalog
+        assert catalog.noted(topic_id, "a") == {0: (0, notes[0]), 1: (1, notes[1]), 2: (2, None)}
+        for number in range(2):
+            again = {1: CommitNote(5, -1, b"again")}
+            catalog.write_groups([GroupWrite(topic_id, "a", offsets={0: number, 1: 1}, notes=again)])
+            assert catalog.noted(topic_id, "a") == {0: (number, None), 1: (1, again[1]), 2: (2, None)}
 
     def test_changes_of_many_groups_are_stored_together_or_not_at_all(self, place: Place) -> None:
         topic_id, other_id = Topic(place).record.id, Topic(place, "other").record.id

@@ -19,17 +19,19 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Engine, and_, delete, func, insert, literal, select, text, tuple_, update
+from sqlalchemy import Connection, Engine, and_, delete, func, insert, literal, or_, select, text, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from headrace.core.errors import TopicDeleted, TopicExists
 from headrace.core.groups.group import Group
+from headrace.core.groups.notes import NO_NOTES, CommitNote
 from headrace.core.ids import Kind
 from headrace.core.topics.retention import check_read, raised_by
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.archive.manifest import Manifest
 from headrace.storage.group_row import (
     KEYS,
+    VALUES,
     GroupRow,
     Reach,
     TopicGone,
@@ -41,6 +43,8 @@ from headrace.storage.group_row import (
     group_values,
     groups_query,
     important_offsets,
+    note_of,
+    offset_values,
     raise_offsets,
 )
 from headrace.storage.pipelines import Pipelines
@@ -83,12 +87,13 @@ class GroupWrite(NamedTuple):
     name: str
     group: Group | None = None
     offsets: Mapping[int, int] = MappingProxyType({})
+    notes: Mapping[int, CommitNote] = NO_NOTES
     dropped: Sequence[int] = ()
     is_removed: bool = False
 
 
-# The next offset to read by group and partition.
-GroupOffsets = Mapping[tuple[str, int], int]
+# The next offset to read by group and partition, and what was said with it.
+GroupOffsets = Mapping[tuple[str, int], tuple[int, CommitNote | None]]
 
 # Created at import: two threads that are the first to decode a type crash msgspec 0.22.
 _SETTINGS: Final = msgspec.json.Decoder(TopicSettings)
@@ -118,7 +123,10 @@ class Catalog:
         # Created once: offsets change more often than anything else.
         row = self._upsert(all_consumers)
         self._offsets_statement = row.on_conflict_do_update(
-            index_elements=[*KEYS, "partition"], set_={"queueoffset": row.excluded.queueoffset}
+            index_elements=[*KEYS, "partition"],
+            set_={name: row.excluded[name] for name in VALUES},
+            # Clients of Kafka repeat their last commit: nothing is written for it.
+            where=or_(*(all_consumers.c[name].is_distinct_from(row.excluded[name]) for name in VALUES)),
         )
         self.servers = ServerRows(self._transactions)
         self.pipelines = Pipelines(self._transactions)
@@ -304,7 +312,8 @@ class Catalog:
                     is_dropped = all_consumers.c.partition.in_(each.dropped)
                     connection.execute(delete(all_consumers).where(*_has(all_consumers, key), is_dropped))
                 offsets += [
-                    {**key, "partition": partition, "queueoffset": offset} for partition, offset in each.offsets.items()
+                    {**key, "partition": partition, **offset_values(offset, each.notes.get(partition))}
+                    for partition, offset in each.offsets.items()
                 ]
             if offsets:
                 connection.execute(self._offsets_statement, offsets)
@@ -319,6 +328,15 @@ class Catalog:
         )
         rows = self._do(lambda connection: connection.execute(query).all())
         return {row.partition: row.queueoffset for row in rows}
+
+    def noted(self, topic_id: int, group: str) -> dict[int, tuple[int, CommitNote | None]]:
+        """The same, with what was said with each commit."""
+        columns = all_consumers.c
+        query = select(columns.partition, *(columns[name] for name in VALUES)).where(
+            columns.topicid == topic_id, columns.groupname == group
+        )
+        rows = self._do(lambda connection: connection.execute(query).all())
+        return {row.partition: (row.queueoffset, note_of(row)) for row in rows}
 
     def all_offsets(self, topic_id: int) -> dict[str, dict[int, int]]:
         """The same for every group of a topic, those without committed offsets included."""

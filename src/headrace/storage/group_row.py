@@ -9,7 +9,7 @@ partitions, because two commits of one group may run concurrently. Not thread-sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -18,6 +18,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.groups.member import Member
+from headrace.core.groups.notes import NO_NOTES, CommitNote
 from headrace.core.limits import MICROSECONDS, SERVER_EXPIRY_SECONDS
 from headrace.storage.tables import all_consumers, all_groups, all_members, all_topics, name_lock, take_lock
 
@@ -25,6 +26,8 @@ from headrace.storage.tables import all_consumers, all_groups, all_members, all_
 Reach = Literal["offsets", "group", "back"]
 
 KEYS = ["topicid", "groupname"]
+# What is stored of a commit.
+VALUES: Final = ("queueoffset", "committed", "leader_epoch", "metadata")
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Member])
 _READ_FROM: Final = msgspec.json.Decoder(ReadFrom)
@@ -37,11 +40,19 @@ DATABASE_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _FIND_GROUP: Final = f"""
 SELECT groupname, consumers, important, read_from, generation, seek_generation, members, {DATABASE_US} AS database_us
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
-_PUT_OFFSETS: Final = """
-INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
-SELECT %s, %s, * FROM unnest(%s::integer[], %s::bigint[])
-ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = excluded.queueoffset"""
-_IF_ABOVE: Final = "WHERE excluded.queueoffset > all_consumers.queueoffset"
+_INTO_CONSUMERS: Final = f"""
+INSERT INTO all_consumers (topicid, groupname, "partition", {", ".join(VALUES)})"""
+_VALUES: Final = "%s::integer[], %s::bigint[], %s::bigint[], %s::integer[], %s::bytea[]"
+_REPLACED: Final = f"""
+ON CONFLICT (topicid, groupname, "partition")
+DO UPDATE SET ({", ".join(VALUES)}) = ({", ".join(f"excluded.{name}" for name in VALUES)})"""
+_PUT_OFFSETS: Final = f"{_INTO_CONSUMERS} SELECT %s, %s, * FROM unnest({_VALUES}) {_REPLACED}"
+# Clients of Kafka may say something else about the same offset.
+_IF_ABOVE: Final = """
+WHERE excluded.queueoffset > all_consumers.queueoffset
+    OR (excluded.queueoffset = all_consumers.queueoffset AND excluded.committed IS NOT NULL
+        AND (excluded.committed, excluded.leader_epoch, excluded.metadata)
+            IS DISTINCT FROM (all_consumers.committed, all_consumers.leader_epoch, all_consumers.metadata))"""
 # A group and its offsets in one snapshot, without a lock.
 _FIND_STANDING: Final = """
 SELECT groupname, consumers, important, read_from, generation, seek_generation, members,
@@ -50,7 +61,7 @@ SELECT groupname, consumers, important, read_from, generation, seek_generation, 
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
 # One statement instead of a lock: if the offsets are not the expected ones, nothing is moved.
 _ADVANCE: Final = """
-UPDATE all_consumers SET queueoffset = queueoffset + 1
+UPDATE all_consumers SET queueoffset = queueoffset + 1, committed = NULL, leader_epoch = NULL, metadata = NULL
 WHERE topicid = %s AND groupname = %s AND "partition" = %s AND queueoffset = %s AND (
     SELECT array_agg(queueoffset ORDER BY "partition") FROM all_consumers WHERE topicid = %s AND groupname = %s
 ) = %s::bigint[]"""
@@ -59,10 +70,7 @@ _FIND_GROUPS: Final = f"""
 SELECT groupname, consumers, important, read_from, generation, seek_generation, members, {DATABASE_US} AS database_us
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = ANY(%s)
 FOR SHARE SKIP LOCKED"""
-_RAISE_OFFSETS: Final = f"""
-INSERT INTO all_consumers (topicid, groupname, "partition", queueoffset)
-SELECT %s, * FROM unnest(%s::text[], %s::integer[], %s::bigint[])
-ON CONFLICT (topicid, groupname, "partition") DO UPDATE SET queueoffset = excluded.queueoffset {_IF_ABOVE}"""
+_RAISE_OFFSETS: Final = f"{_INTO_CONSUMERS} SELECT %s, * FROM unnest(%s::text[], {_VALUES}) {_REPLACED} {_IF_ABOVE}"
 
 # A server that was killed claims nothing any more.
 _FIND_HOLDER: Final = f"""
@@ -116,14 +124,14 @@ class GroupRow:
         query = select(columns.partition, columns.queueoffset).where(*self._of(all_consumers))
         return {row.partition: row.queueoffset for row in self._connection.execute(query)}
 
-    def put_offsets(self, offsets: Mapping[int, int]) -> None:
-        """Store committed offsets."""
+    def put_offsets(self, offsets: Mapping[int, int], notes: Mapping[int, CommitNote] = NO_NOTES) -> None:
+        """Store committed offsets, with what was said with them."""
         if offsets:
-            self._write_offsets(_PUT_OFFSETS, offsets)
+            self._write_offsets(_PUT_OFFSETS, offsets, notes)
 
-    def raise_offsets(self, offsets: Mapping[int, int]) -> int:
-        """Store those that are above the current ones; returns how many were."""
-        return self._write_offsets(f"{_PUT_OFFSETS} {_IF_ABOVE}", offsets)
+    def raise_offsets(self, offsets: Mapping[int, int], notes: Mapping[int, CommitNote] = NO_NOTES) -> int:
+        """Store those that are above the current ones, or say something else; returns how many were."""
+        return self._write_offsets(f"{_PUT_OFFSETS} {_IF_ABOVE}", offsets, notes)
 
     def drop_offsets(self, partitions: Sequence[int]) -> None:
         """Forget the committed offsets of some partitions."""
@@ -170,10 +178,10 @@ class GroupRow:
         row = upsert(table).values(**self._key, **values)
         self._connection.execute(row.on_conflict_do_update(index_elements=KEYS, set_=values))
 
-    def _write_offsets(self, statement: str, offsets: Mapping[int, int]) -> int:
+    def _write_offsets(self, statement: str, offsets: Mapping[int, int], notes: Mapping[int, CommitNote]) -> int:
         partitions = sorted(offsets)
-        values = (*self._key.values(), partitions, [offsets[partition] for partition in partitions])
-        return self._connection.exec_driver_sql(statement, values).rowcount
+        columns = _columns([(offsets[partition], notes.get(partition)) for partition in partitions])
+        return self._connection.exec_driver_sql(statement, (*self._key.values(), partitions, *columns)).rowcount
 
 
 def database_us(connection: Connection) -> int:
@@ -190,13 +198,30 @@ def find_shared(connection: Connection, topic_id: int, names: Sequence[str]) -> 
     return {row.groupname: group_of(row) for row in rows}, max((row.database_us for row in rows), default=0)
 
 
-def raise_offsets(connection: Connection, topic_id: int, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Store offsets by group and partition where they are above the current ones."""
+def offset_values(offset: int, note: CommitNote | None) -> dict[str, Any]:
+    """The stored columns of a commit."""
+    return dict(zip(VALUES, (offset, *(note or (None, None, None))), strict=True))
+
+
+def note_of(row: Any) -> CommitNote | None:
+    """What was said with the commit of a row, if anything was."""
+    return None if row.committed is None else CommitNote(row.committed, row.leader_epoch, row.metadata)
+
+
+def _columns(commits: Sequence[tuple[int, CommitNote | None]]) -> Iterator[list[Any]]:
+    rows = [offset_values(offset, note) for offset, note in commits]
+    return ([row[name] for row in rows] for name in VALUES)
+
+
+def raise_offsets(
+    connection: Connection, topic_id: int, offsets: Mapping[tuple[str, int], tuple[int, CommitNote | None]]
+) -> None:
+    """Store offsets by group and partition where they are above the current ones, or say something else."""
     # Sorted, because other servers do the same: no deadlock.
     places = sorted(offsets)
     groups, partitions = [group for group, _ in places], [partition for _, partition in places]
-    values = (topic_id, groups, partitions, [offsets[place] for place in places])
-    connection.exec_driver_sql(_RAISE_OFFSETS, values)
+    columns = _columns([offsets[place] for place in places])
+    connection.exec_driver_sql(_RAISE_OFFSETS, (topic_id, groups, partitions, *columns))
 
 
 def find_standing(connection: Connection, topic_id: int, name: str) -> tuple[Group, dict[int, int]] | None:

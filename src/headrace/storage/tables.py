@@ -36,8 +36,9 @@ from sqlalchemy.schema import CreateColumn, CreateTable
 
 from headrace.core.errors import StoreUnavailable, UnknownFormat
 
-# 2: tokens have an end and a last use. 3: the archive. 4: offsets below which messages were deleted.
-VERSION: Final = 4
+# 2: tokens have an end and a last use. 3: the archive. 4: offsets below which messages were deleted. 5: what Kafka's
+# clients say with a commit.
+VERSION: Final = 5
 
 metadata = MetaData()
 
@@ -113,7 +114,8 @@ all_producers = Table(
     **_IN_PLACE,
 )
 
-# The committed offsets of groups: `queueoffset` is the next offset to read.
+# The committed offsets of groups: `queueoffset` is the next offset to read. The others are what a client of Kafka said
+# with this commit (`core/groups/notes.py`): `committed` is its offset, which may lie outside of the partition.
 all_consumers = Table(
     "all_consumers",
     metadata,
@@ -121,6 +123,9 @@ all_consumers = Table(
     Column("groupname", Text, nullable=False),
     Column("partition", Integer, nullable=False),
     Column("queueoffset", BigInteger, nullable=False),
+    Column("committed", BigInteger),
+    Column("leader_epoch", Integer),
+    Column("metadata", LargeBinary),
     PrimaryKeyConstraint("topicid", "groupname", "partition"),
     **_IN_PLACE,
 )
@@ -227,6 +232,9 @@ STORE_WIDE_LOCK: Final = 0
 ADDED_COLUMNS: Final = (
     all_topics.c.deleted_before,
     all_groups.c.seek_generation,
+    all_consumers.c.committed,
+    all_consumers.c.leader_epoch,
+    all_consumers.c.metadata,
     all_tokens.c.expires_us,
     all_tokens.c.used_us,
     headrace_catalog.c.storeid,

@@ -16,8 +16,9 @@ from headrace.core.errors import MemberNotFound, StoreUnavailable, TopicDeleted,
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group
 from headrace.core.groups.member import Member, Revocation
+from headrace.core.groups.notes import CommitNote
 from headrace.core.topics.settings import DEFAULT_SETTINGS
-from headrace.storage.catalog import Catalog, TopicRecord
+from headrace.storage.catalog import Catalog, GroupOffsets, TopicRecord
 from headrace.storage.group_row import GroupRow
 from headrace.storage.interface import Fences, TopicLog
 from headrace.storage.postgres.engine import PostgresStore
@@ -142,6 +143,27 @@ class TestGroups:
         assert first.change_group(topic, "g", "offsets", commit({})) == 0
         assert first.offsets(topic.id, "g") == {0: 6, 1: 5, 2: 1}
 
+    def test_what_is_said_about_the_same_offset_is_replaced_and_ends_with_it(
+        self, two: tuple[PostgresStore, PostgresStore]
+    ) -> None:
+        first, second = (store.catalog for store in two)
+        topic = create(two[0], partitions=2)
+        first.change_group(topic, "g", "back", put(Group("g"), {0: 5, 1: 5}))
+
+        def commit(offset: int, notes: dict[int, CommitNote]) -> int:
+            return second.change_group(topic, "g", "offsets", lambda row: row.raise_offsets({0: offset}, notes))
+
+        one, other = CommitNote(9, 1, b"one"), CommitNote(5, -1, b"other")
+        assert [commit(5, {0: one}), commit(5, {0: one}), commit(5, {0: other}), commit(5, {})] == [1, 0, 1, 0]
+        assert first.noted(topic.id, "g") == {0: (5, other), 1: (5, None)}
+        assert [commit(4, {0: one}), commit(6, {})] == [0, 1]
+        assert first.noted(topic.id, "g") == {0: (6, None), 1: (5, None)}
+        first.change_group(topic, "g", "back", lambda row: row.put_offsets({0: 2}, {0: one}))
+        assert first.noted(topic.id, "g")[0] == (2, one)
+        moved: list[bool] = []
+        first.advance(topic.id, "g", {0: 2, 1: 5}, 0, moved)
+        assert (moved, first.noted(topic.id, "g")[0]) == ([True], (3, None))
+
     def test_offsets_of_several_groups_are_raised_at_once(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0], partitions=3)
@@ -149,13 +171,16 @@ class TestGroups:
         first.change_group(topic, "h", "back", put(Group("h", important=True)))
         seen: list[dict[str, Group]] = []
 
-        def decide(groups: Mapping[str, Group], database_us: int) -> dict[tuple[str, int], int]:
+        note = CommitNote(-2, 7, b"\x00")
+
+        def decide(groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
             seen.append(dict(groups))
-            return {("h", 2): 1, ("g", 1): 4, ("g", 0): 6}
+            return {("h", 2): (1, None), ("g", 1): (4, None), ("g", 0): (6, note)}
 
         second.raise_offsets(topic.id, ["g", "h", "other"], decide)
         assert seen == [{"g": Group("g"), "h": Group("h", important=True)}]
         assert first.offsets(topic.id, "g") == {0: 6, 1: 5}
+        assert first.noted(topic.id, "g") == {0: (6, note), 1: (5, None)}
         assert first.offsets(topic.id, "h") == {2: 1}
         second.raise_offsets(topic.id, ["other"], lambda groups, database_us: {})
 
@@ -168,7 +193,12 @@ class TestGroups:
             first.change_group(topic, name, "back", put(Group(name)))
 
         def change(row: GroupRow) -> None:
-            second.raise_offsets(topic.id, ["g", "h"], lambda groups, database_us: {(name, 0): 1 for name in groups})
+            offsets: GroupOffsets = {("g", 0): (1, None), ("h", 0): (1, None)}
+            second.raise_offsets(
+                topic.id,
+                ["g", "h"],
+                lambda groups, _: {place: offsets[place] for place in offsets if place[0] in groups},
+            )
 
         first.change_group(topic, "g", "group", change)
         assert (first.offsets(topic.id, "g"), first.offsets(topic.id, "h")) == ({}, {0: 1})
@@ -180,8 +210,8 @@ class TestGroups:
         with site.plain() as idle, idle.transaction():
             idle.execute("SELECT 1 FROM all_consumers FOR UPDATE")
             with pytest.raises(StoreUnavailable, match="idle in transaction"):
-                store.catalog.raise_offsets(topic.id, ["g"], lambda groups, database_us: {("g", 0): 1})
-        store.catalog.raise_offsets(topic.id, ["g"], lambda groups, database_us: {("g", 0): 2})
+                store.catalog.raise_offsets(topic.id, ["g"], lambda groups, database_us: {("g", 0): (1, None)})
+        store.catalog.raise_offsets(topic.id, ["g"], lambda groups, database_us: {("g", 0): (2, None)})
         assert store.catalog.offsets(topic.id, "g") == {0: 2}
 
     def test_a_group_is_removed_with_all_that_it_had(self, two: tuple[PostgresStore, PostgresStore]) -> None:
@@ -250,7 +280,7 @@ class TestGroups:
         first.change_group(topic, "g", "group", put(Group("g")))
         times.append(first.change_group(topic, "g", "offsets", lambda row: row.database_us()))
 
-        def decide(groups: Mapping[str, Group], database_us: int) -> dict[tuple[str, int], int]:
+        def decide(groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
             times.append(database_us)
             return {}
 

@@ -28,6 +28,7 @@ from headrace.core.errors import (
 from headrace.core.groups import group as rules
 from headrace.core.groups.commits import check_commit, refusals
 from headrace.core.groups.group import Group, Held, ReadFrom, is_alive
+from headrace.core.groups.notes import NO_NOTES, CommitNote, told
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import MAX_POLL_SECONDS
 from headrace.core.reports.descriptions import CommitOutcome
@@ -253,6 +254,18 @@ class Groups:
         self.get(name)
         return self._store.offsets(name)
 
+    def noted(self, name: str) -> dict[int, CommitNote]:
+        """What a client of Kafka is told of the commit of each partition that has one."""
+        self.get(name)
+        noted = self._store.noted(name)
+        # Partitions that are committed exist when the log is queried.
+        ends = self._topic.offsets().end
+        return {
+            partition: told(position, note, ends.item(partition))
+            for partition, (position, note) in noted.items()
+            if partition < len(ends)
+        }
+
     def positions(self, name: str) -> Int64s:
         """The next offset to read of every partition: the committed one, or the oldest kept."""
         # Committed offsets first: the partitions they name exist when the log is queried.
@@ -277,10 +290,11 @@ class Groups:
         member: str | None,
         generation: int | None,
         is_partial: bool = False,
+        notes: Mapping[int, CommitNote] = NO_NOTES,
     ) -> CommitOutcome:
         """Commit that everything below these offsets was read; a commit never moves a group back.
 
-        A partial one leaves out what the member does not own; any other is refused as a whole.
+        A partial one leaves out what the member does not own; any other is refused as a whole. Notes are kept with it.
         """
         self.check_offsets(offsets)
         refused: list[int] = []
@@ -297,7 +311,7 @@ class Groups:
             refused[:] = sorted(refusals(found, member, generation, offsets, now_us))
             return {partition: offset for partition, offset in offsets.items() if partition not in refused}
 
-        self._store.raise_offsets(name, allowed)
+        self._store.raise_offsets(name, allowed, notes)
         self._last_commits_us[name] = self._clock.now_us()
         return CommitOutcome(refused, current)
 
@@ -341,13 +355,13 @@ class Groups:
             raise OutcomeUnknown(self._topic.record.name, reason)
         return bool(moved[-1])
 
-    def seek(self, name: str, offsets: Mapping[int, int]) -> None:
+    def seek(self, name: str, offsets: Mapping[int, int], notes: Mapping[int, CommitNote] = NO_NOTES) -> None:
         """Move a group, forward or back; what its members read before can no longer be committed."""
         self.check_offsets(offsets)
 
         def step(draft: GroupDraft) -> _Step:
             group = self._found(name, draft.group)
-            draft.put_offsets(offsets)
+            draft.put_offsets(offsets, notes)
             return _put(draft, rules.seek(group))
 
         self._take(name, "back", step)

@@ -9,12 +9,13 @@ not exist or is being changed at this moment, and all of them if the transaction
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.broker.clock import DatabaseTime
 from headrace.broker.publish.combiner import Combiner, Waiter
 from headrace.core.errors import HeadraceError, StorageError
 from headrace.core.groups.group import Group
+from headrace.core.groups.notes import NO_NOTES, CommitNote
 from headrace.storage.catalog import Catalog, GroupOffsets
 
 
@@ -24,6 +25,7 @@ class OffsetCommit(Waiter):
 
     group: str
     check: Callable[[Group, DatabaseTime], Mapping[int, int]]
+    notes: Mapping[int, CommitNote] = field(default_factory=lambda: NO_NOTES)
     is_decided: bool = False
     error: HeadraceError | None = None
 
@@ -62,8 +64,8 @@ class OffsetCommits(Combiner[OffsetCommit]):
 
 
 def _decide(commits: Sequence[OffsetCommit], groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
-    """The highest offset by group and partition of all commits that pass their check."""
-    offsets: dict[tuple[str, int], int] = {}
+    """The highest offset by group and partition of all commits that pass their check; of equal ones the last."""
+    offsets: dict[tuple[str, int], tuple[int, CommitNote | None]] = {}
     for commit in commits:
         commit.error = None
         try:
@@ -73,5 +75,6 @@ def _decide(commits: Sequence[OffsetCommit], groups: Mapping[str, Group], databa
             continue
         for partition, offset in allowed.items():
             place = commit.group, partition
-            offsets[place] = max(offset, offsets.get(place, 0))
+            if place not in offsets or offset >= offsets[place][0]:
+                offsets[place] = offset, commit.notes.get(partition)
     return offsets

@@ -29,6 +29,7 @@ from headrace.broker.groups.offset_commits import OffsetCommit, OffsetCommits
 from headrace.broker.groups.turns import GroupTurns
 from headrace.broker.topics.topic import Topic
 from headrace.core.groups.group import Group
+from headrace.core.groups.notes import NO_NOTES, CommitNote
 from headrace.core.hashes.columns import Int64s
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import Catalog, GroupWrite
@@ -52,9 +53,9 @@ class GroupDraft(Protocol):
 
     def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None: ...
 
-    def put_offsets(self, offsets: Mapping[int, int]) -> None: ...
+    def put_offsets(self, offsets: Mapping[int, int], notes: Mapping[int, CommitNote] = NO_NOTES) -> None: ...
 
-    def raise_offsets(self, offsets: Mapping[int, int]) -> int: ...
+    def raise_offsets(self, offsets: Mapping[int, int], notes: Mapping[int, CommitNote] = NO_NOTES) -> int: ...
 
     def drop_offsets(self, partitions: Sequence[int]) -> None: ...
 
@@ -78,14 +79,17 @@ class GroupStore(Protocol):
 
     def offsets(self, name: str) -> dict[int, int]: ...
 
+    def noted(self, name: str) -> dict[int, tuple[int, CommitNote | None]]: ...
+
     def all_offsets(self) -> dict[str, dict[int, int]]: ...
+
     def standing(self, name: str) -> tuple[Group, dict[int, int]] | None: ...
 
     def advance(self, name: str, committed: Mapping[int, int], partition: int, moved: list[bool]) -> None: ...
 
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result: ...
 
-    def raise_offsets(self, name: str, check: CommitCheck) -> None: ...
+    def raise_offsets(self, name: str, check: CommitCheck, notes: Mapping[int, CommitNote] = NO_NOTES) -> None: ...
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int: ...
 
@@ -140,6 +144,10 @@ class LocalGroupStore:
                 offsets = self.offsets_of(name)
         return offsets.copy()
 
+    def noted(self, name: str) -> dict[int, tuple[int, CommitNote | None]]:
+        """The same, with what was said with each commit, which is in the catalog only."""
+        return self._catalog.noted(self._topic.record.id, name)
+
     def all_offsets(self) -> dict[str, dict[int, int]]:
         """The same for all groups, not to be changed."""
         missing, forgotten = self._groups.keys() - self._offsets.keys(), self._forgotten
@@ -182,9 +190,9 @@ class LocalGroupStore:
             self._topic.check_alive()
             return work(_KeptGroup(self, name))
 
-    def raise_offsets(self, name: str, check: CommitCheck) -> None:
-        """Store the offsets that the check allows, where they are above the present ones."""
-        self.change(name, "offsets", partial(_raise, check))
+    def raise_offsets(self, name: str, check: CommitCheck, notes: Mapping[int, CommitNote] = NO_NOTES) -> None:
+        """Store the offsets that the check allows, where they are above the present ones, or say something else."""
+        self.change(name, "offsets", partial(_raise, check, notes))
 
     def put(self, group: Group, offsets: Mapping[int, int] | None) -> None:
         """Persist a group, then apply it; the caller has its turn."""
@@ -195,13 +203,13 @@ class LocalGroupStore:
         if before is None:
             self._offsets[group.name] = dict(offsets or {})
 
-    def put_offsets(self, name: str, offsets: Mapping[int, int]) -> None:
+    def put_offsets(self, name: str, offsets: Mapping[int, int], notes: Mapping[int, CommitNote] = NO_NOTES) -> None:
         """Store committed offsets; the caller has the turn of the group."""
         if not offsets:
             return
         present = self.offsets_of(name)
         try:
-            self._ledger.write(GroupWrite(self._topic.record.id, name, offsets=offsets))
+            self._ledger.write(GroupWrite(self._topic.record.id, name, offsets=offsets, notes=notes))
         except BaseException:
             # The state of the catalog is unknown now: it is queried again.
             self._forget(name)
@@ -261,13 +269,18 @@ class _KeptGroup:
     def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None:
         self._store.put(group, offsets)
 
-    def put_offsets(self, offsets: Mapping[int, int]) -> None:
-        self._store.put_offsets(self._name, offsets)
+    def put_offsets(self, offsets: Mapping[int, int], notes: Mapping[int, CommitNote] = NO_NOTES) -> None:
+        self._store.put_offsets(self._name, offsets, notes)
 
-    def raise_offsets(self, offsets: Mapping[int, int]) -> int:
+    def raise_offsets(self, offsets: Mapping[int, int], notes: Mapping[int, CommitNote] = NO_NOTES) -> int:
         present = self._store.offsets_of(self._name)
-        risen = {partition: offset for partition, offset in offsets.items() if offset > present.get(partition, -1)}
-        self._store.put_offsets(self._name, risen)
+        risen = {
+            partition: offset
+            for partition, offset in offsets.items()
+            # What is said about the same offset may differ.
+            if offset > present.get(partition, -1) - (partition in notes)
+        }
+        self._store.put_offsets(self._name, risen, notes)
         return len(risen)
 
     def drop_offsets(self, partitions: Sequence[int]) -> None:
@@ -315,6 +328,11 @@ class SharedGroupStore:
         """A group as it was seen last, or none."""
         return self._seen.get(name)
 
+    def noted(self, name: str) -> dict[int, tuple[int, CommitNote | None]]:
+        """The committed offset of each partition that has one, with what was said with the commit."""
+        self._topic.check_alive()
+        return self._catalog.noted(self._topic.record.id, name)
+
     def all_offsets(self) -> dict[str, dict[int, int]]:
         """The committed offsets of all groups."""
         return self._catalog.all_offsets(self._topic.record.id)
@@ -339,11 +357,11 @@ class SharedGroupStore:
         self._topic.check_alive()
         return self._catalog.change_group(self._topic.record, name, reach, work)
 
-    def raise_offsets(self, name: str, check: CommitCheck) -> None:
-        """Store the offsets that the check allows, where they are above the present ones; together with others."""
+    def raise_offsets(self, name: str, check: CommitCheck, notes: Mapping[int, CommitNote] = NO_NOTES) -> None:
+        """The same, together with others."""
         self._topic.check_alive()
-        if not self._commits.commit(OffsetCommit(name, check)):
-            self.change(name, "offsets", partial(_raise, check))
+        if not self._commits.commit(OffsetCommit(name, check, notes)):
+            self.change(name, "offsets", partial(_raise, check, notes))
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
         """Delete messages past retention; the log itself checks the groups, while none of them can move back."""
@@ -358,5 +376,5 @@ class SharedGroupStore:
         """Does nothing: a change after the end of the topic finds no topic."""
 
 
-def _raise(check: CommitCheck, draft: GroupDraft) -> None:
-    draft.raise_offsets(check(draft.group, draft.database_us))
+def _raise(check: CommitCheck, notes: Mapping[int, CommitNote], draft: GroupDraft) -> None:
+    draft.raise_offsets(check(draft.group, draft.database_us), notes)

@@ -128,7 +128,8 @@ def test_the_catalog_is_not_changed_by_looking_at_it(tmp_path: Path) -> None:
 def test_committed_offsets_past_the_end(tmp_path: Path) -> None:
     patient = Patient(tmp_path, commits=2)
     group = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0, 0)"
-    patient.sql(group, "INSERT INTO all_consumers VALUES (1, 'billing', 0, 2), (1, 'billing', 1, 3)")
+    rows = "(1, 'billing', 0, 2, NULL, NULL, NULL), (1, 'billing', 1, 3, NULL, NULL, NULL)"
+    patient.sql(group, f"INSERT INTO all_consumers VALUES {rows}")
     assert patient.told() == (
         "topicid 1, groupname 'billing', partition 1: offset 3, but the partition ends at 2; "
         "the next opening raises the end, so that the group skips nothing"

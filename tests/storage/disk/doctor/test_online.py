@@ -129,11 +129,11 @@ def test_rows_of_the_catalog_that_contradict_its_logs(ward: Ward) -> None:
             database.commit()
 
     sql("INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 1, 0)")
-    sql("INSERT INTO all_consumers VALUES (1, 'billing', 0, 9)")
+    sql("INSERT INTO all_consumers VALUES (1, 'billing', 0, 9, NULL, NULL, NULL)")
     assert [(Path(each.file).name, "the partition ends at 8" in each.what) for each in ward.examine().findings] == [
         (CATALOG, True)
     ]
-    sql("INSERT INTO all_consumers VALUES (1, 'nobody', 0, 1)")
+    sql("INSERT INTO all_consumers VALUES (1, 'nobody', 0, 1, NULL, NULL, NULL)")
     assert any("there is no such group" in each.what for each in ward.examine().findings)
 
 

@@ -39,7 +39,8 @@ Row = Mapping[str, Any]
 _TOPIC_TEXTS: Final = ("topickey", "topicname", "settings", "deleted_before")
 _OTHER_TEXTS: Final = ("groupname", "read_from", "tokenid", "name", "grants", "secret_hash", "ends", "holder")
 _TEXTS: Final = frozenset((*_TOPIC_TEXTS, *_OTHER_TEXTS))
-_NULLABLE: Final = ("consumers", "expires_us", "used_us", "holder")
+_BYTES: Final = frozenset(("metadata",))
+_NULLABLE: Final = ("consumers", "expires_us", "used_us", "holder", "committed", "leader_epoch", "metadata")
 _ARCHIVE_VERSION: Final = 3
 
 
@@ -133,7 +134,7 @@ def _rows(
 def _check_types(row: Row) -> None:
     """SQLite accepts any value in any column."""
     for name, value in row.items():
-        wanted = str if name in _TEXTS else int
+        wanted = str if name in _TEXTS else bytes if name in _BYTES else int
         if not isinstance(value, wanted) and not (value is None and name in _NULLABLE):
             raise InvalidInput(name, repr(value)[:100], "it has the wrong type")
 

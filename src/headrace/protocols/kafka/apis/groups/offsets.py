@@ -1,8 +1,9 @@
 """Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
 
 Committed offsets are those of the broker's groups: a Kafka group over several topics is a group of that name in each of
-them. Kafka lets a commit move back, which is a seek here: it is recorded, and a token may be without that right. The
-text that a commit may carry is not kept. What is named twice is looked at once, and much of it in threads, in pieces.
+them. Kafka lets a commit move back, which is a seek here: it is recorded, and a token may be without that right. Kafka
+also lets a commit name any offset, with an epoch and a text: these are kept as notes, while the group stays within the
+partition (`core/groups/notes.py`). What is named twice is looked at once, and much of it in threads, in pieces.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from headrace.core.errors import (
     InvalidInput,
     TopicNotFound,
 )
+from headrace.core.groups.notes import NO_EPOCH, CommitNote
+from headrace.core.limits import COMMIT_METADATA_BYTES_MAX
 from headrace.core.names import check_group_name, composed, topic_key
 from headrace.core.rights import Right
 from headrace.edge.groups import ALL_TOPICS
@@ -35,10 +38,15 @@ from headrace.protocols.kafka.errors import code_of
 _BY_ID: Final = 10
 # Topics of a group that a thread looks at, before others get their turn.
 PIECE_TOPICS: Final = 100
+# What is told of a partition without a commit.
+_NOTHING: Final = CommitNote(-1)
+# What was said with commits, until there is room for more.
+_PIECE_BYTES: Final = 1 << 20
 # Partitions of a commit that moved back which the audit log shows.
 _SHOWN_MAX: Final = 20
 
 Codes = dict[int, ErrorCode]
+Notes = dict[int, CommitNote]
 
 
 async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
@@ -72,13 +80,18 @@ async def offset_commit(call: Call, request: Any) -> dict[str, Any]:
     return {"topics": await call.work(count, _answers, codes)}
 
 
-def _wanted(topics: Iterable[Any]) -> dict[TopicRef, dict[int, int]]:
-    """The offsets to commit; of a partition that is named twice the last."""
-    wanted: dict[TopicRef, dict[int, int]] = {}
+def _wanted(topics: Iterable[Any]) -> dict[TopicRef, Notes]:
+    """What to commit; of a partition that is named twice the last."""
+    wanted: dict[TopicRef, Notes] = {}
     for topic in topics:
-        offsets = {each.partition_index: each.committed_offset for each in topic.partitions}
-        wanted.setdefault(ref_of(topic), {}).update(offsets)
+        notes = {each.partition_index: _note(each) for each in topic.partitions}
+        wanted.setdefault(ref_of(topic), {}).update(notes)
     return wanted
+
+
+def _note(asked: Any) -> CommitNote:
+    epoch = getattr(asked, "committed_leader_epoch", NO_EPOCH)
+    return CommitNote(asked.committed_offset, epoch, (asked.committed_metadata or "").encode())
 
 
 def _answers(codes: Mapping[TopicRef, Codes]) -> list[dict[str, Any]]:
@@ -120,41 +133,42 @@ def _look_up(lookup: TopicLookup, refs: Iterable[TopicRef]) -> tuple[Names, set[
     return names, {topic_key(name) for name in names.values() if isinstance(name, str)}
 
 
-def _commit_all(
-    call: Call, group: str, wanted: Mapping[TopicRef, dict[int, int]], names: Names
-) -> dict[TopicRef, Codes]:
+def _commit_all(call: Call, group: str, wanted: Mapping[TopicRef, Notes], names: Names) -> dict[TopicRef, Codes]:
     codes: dict[TopicRef, Codes] = {}
-    for ref, offsets in wanted.items():
+    for ref, notes in wanted.items():
         name = names[ref]
-        codes[ref] = _commit(call, name, group, offsets) if isinstance(name, str) else dict.fromkeys(offsets, name)
+        codes[ref] = _commit(call, name, group, notes) if isinstance(name, str) else dict.fromkeys(notes, name)
     return codes
 
 
-def _commit(call: Call, topic: str, group: str, offsets: dict[int, int]) -> Codes:
+def _commit(call: Call, topic: str, group: str, notes: Notes) -> Codes:
     """Commit the offsets of a topic, those that are wrong without those that are right."""
     broker = call.parts.bridge.broker
-    codes = dict.fromkeys(offsets, ErrorCode.none)
+    codes = dict.fromkeys(notes, ErrorCode.none)
     try:
         call.principal.require("commit", topic, group)
         known = broker.offsets(topic)
     except HeadraceError as error:
-        return dict.fromkeys(offsets, code_of(error))
-    for partition, offset in offsets.items():
+        return dict.fromkeys(notes, code_of(error))
+    for partition, note in notes.items():
         if partition not in known:
             codes[partition] = ErrorCode.unknown_topic_or_partition
-        elif not 0 <= offset <= known[partition][1]:
-            codes[partition] = ErrorCode.offset_out_of_range
-    good = {partition: offset for partition, offset in offsets.items() if codes[partition] == ErrorCode.none}
-    back: dict[int, int] = {}
+        elif len(note.metadata) > COMMIT_METADATA_BYTES_MAX:
+            codes[partition] = ErrorCode.offset_metadata_too_large
+    good = {
+        partition: note.position(known[partition][1])
+        for partition, note in notes.items()
+        if codes[partition] == ErrorCode.none
+    }
     try:
         committed = _committed_before(broker, topic, group) if good else {}
         back = {partition: offset for partition, offset in good.items() if offset < committed.get(partition, 0)}
         forth = {partition: offset for partition, offset in good.items() if partition not in back}
         if forth:
-            broker.commit_offsets(topic, group, forth)
+            broker.commit_notes(topic, group, forth, notes, is_back=False)
         good = back
         if back:
-            _move_back(call, topic, group, committed, back)
+            _move_back(call, topic, group, committed, back, notes)
     except HeadraceError as error:
         # Native members own the group: a commit from outside would move it under their feet.
         code = ErrorCode.unknown_member_id if isinstance(error, GroupSizeConflict) else code_of(error)
@@ -170,10 +184,12 @@ def _committed_before(broker: Broker, topic: str, group: str) -> dict[int, int]:
         return {}
 
 
-def _move_back(call: Call, topic: str, group: str, before: Mapping[int, int], back: dict[int, int]) -> None:
+def _move_back(
+    call: Call, topic: str, group: str, before: Mapping[int, int], back: Mapping[int, int], notes: Notes
+) -> None:
     with call.principal.recording():
         call.principal.require("commit_back", topic, group)
-        call.parts.bridge.broker.seek(topic, group, back)
+        call.parts.bridge.broker.commit_notes(topic, group, back, notes, is_back=True)
         shown = {partition: [before[partition], back[partition]] for partition in sorted(back)[:_SHOWN_MAX]}
         call.principal.name_change(partitions=len(back), offsets=shown)
 
@@ -204,10 +220,13 @@ async def _fetched(call: Call, group: str, topics: Any, stored: Mapping[str, lis
         await call.hold(count)
         wanted = await call.work(count, _asked, topics)
     answers: list[dict[str, Any]] = []
-    for piece in pieces(wanted):
-        found = await call.parts.bridge.call(_committed, call, group, {ref: wanted[ref] for ref in piece})
-        if topics is None:
-            await call.hold(sum(len(answer["partitions"]) for answer in found))
+    refs, done = list(wanted), 0
+    while done < len(refs):
+        piece = {ref: wanted[ref] for ref in refs[done : done + PIECE_TOPICS]}
+        looked, found = await call.parts.bridge.call(_committed, call, group, piece)
+        done += looked
+        partitions = [each for answer in found for each in answer["partitions"]]
+        await call.hold(len(partitions) if topics is None else 0, (each["metadata"] for each in partitions))
         answers += found
     return answers
 
@@ -240,25 +259,35 @@ def _is_name(group: str) -> bool:
     return False
 
 
-def _committed(call: Call, group: str, wanted: Mapping[TopicRef, Collection[int] | None]) -> list[dict[str, Any]]:
+def _committed(
+    call: Call, group: str, wanted: Mapping[TopicRef, Collection[int] | None]
+) -> tuple[int, list[dict[str, Any]]]:
+    """The commits in some topics, until they take much memory; and of how many of the topics."""
     broker = call.parts.bridge.broker
-    answers = [_of_topic(call, broker, group, ref, partitions) for ref, partitions in wanted.items()]
+    answers: list[dict[str, Any]] = []
+    size = 0
+    for ref, partitions in wanted.items():
+        if size > _PIECE_BYTES:
+            break
+        answers.append(_of_topic(call, broker, group, ref, partitions))
+        size += sum(len(each["metadata"]) for each in answers[-1]["partitions"])
+    looked = len(answers)
     # Of topics that were not named those with offsets, which may have to be named by id.
     told = [answer for answer in answers if answer["partitions"] or wanted[answer["name"]] is not None]
     for answer in told:
         if wanted[answer["name"]] is None and call.version >= _BY_ID:
             answer["topic_id"] = topic_uuid(broker.reader(answer["name"]).topic_id)
-    return told
+    return looked, told
 
 
 def _of_topic(
     call: Call, broker: Broker, group: str, ref: TopicRef, partitions: Collection[int] | None
 ) -> dict[str, Any]:
-    code, committed = ErrorCode.none, dict[int, int]()
+    code, noted = ErrorCode.none, Notes()
     try:
         topic = seen_name(broker, call.principal.caller, ref)
         call.principal.require("committed", topic, group)
-        committed = broker.committed(topic, group)
+        noted = broker.noted(topic, group)
     except (GroupNotFound, TopicNotFound):
         pass
     except HeadraceError as error:
@@ -266,11 +295,13 @@ def _of_topic(
     answers = [
         {
             "partition_index": partition,
-            "committed_offset": committed.get(partition, -1),
-            "metadata": "",
+            "committed_offset": note.offset,
+            "committed_leader_epoch": note.leader_epoch,
+            "metadata": note.metadata.decode(),
             "error_code": code,
         }
-        for partition in (committed if partitions is None else partitions)
+        for partition in (noted if partitions is None else partitions)
+        for note in (noted.get(partition, _NOTHING),)
     ]
     return {"name": ref, "topic_id": ref, "partitions": answers}
 
