@@ -184,9 +184,32 @@ def test_what_brought_messages_is_read_last_next_time() -> None:
     assert part.numbers[part.behind()].tolist() == [1, 3, 2, 0]
     assert part.turn_of(part.behind()[0]) == 0
     # The turn is kept when a partition is read elsewhere, and when another takes its row.
-    assert (each.change(topic({0: 0, 8: 0})), each.forget([1])) == (1, 1)
+    assert (each.change(topic({0: 0, 8: 0}), 3), each.forget([1])) == (1, 1)
     part = part_of(each, *[1] * 9)
     assert part.numbers[part.behind()].tolist() == [3, 2, 0, 8]
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+def test_what_is_left_out_and_added_again_is_read_last(beside: int) -> None:
+    """Clients leave out what they have messages of: if that came first for it, others would get little."""
+    wanted = {ref: topic(dict.fromkeys(range(1 + beside), 0), ref) for ref in ("a", "b", "c")}
+    session = numbered().create("ann", wanted, found(), 0.0)
+    assert session is not None
+
+    def turns() -> dict[TopicRef, int]:
+        """When partition 0 of each topic is to be read, where the others are idle."""
+        parts = [part_of(each, 1, *[0] * beside) for each in session.topics.values()]
+        return {part.topic.ref: part.turn_of(part.behind()[0]) for part in parts}
+
+    for ref in ("a", "b"):
+        part = part_of(session.topics[ref], 1, *[0] * beside)
+        part.records = {0: b"records"}
+        session.tell([part])
+        session.change({}, [(ref, [0])])
+        session.change({ref: topic({0: 0}, ref)}, ())
+        waiting = turns()
+        assert max(waiting, key=lambda each: waiting[each]) == ref
+    assert sorted(waiting, key=lambda each: waiting[each]) == ["c", "a", "b"]
 
 
 def test_idle_sessions_make_room_for_new_ones() -> None:

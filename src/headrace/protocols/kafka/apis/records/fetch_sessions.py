@@ -60,7 +60,7 @@ class FetchSession:
     # While a request is served; and whether the next one will not find it.
     is_busy: bool = False
     is_over: bool = False
-    # How many requests were answered: what brought messages is read last next time.
+    # Grows with each request and each answer: what brought messages, and then what was added, is read last next time.
     turn: int = 0
     # By whose rights its topics were opened, and when these were looked up.
     opened: tuple[Caller, int] | None = None
@@ -77,6 +77,8 @@ class FetchSession:
         """Apply what an incremental request says; returns the topics that are new, and those that have nothing left."""
         new: list[SessionTopic] = []
         gone: list[SessionTopic] = []
+        # Clients leave out what they have messages of, and add it again: that is no reason to read it first.
+        self.turn += 1
         for ref, numbers in forgotten:
             if (topic := self.topics.get(ref)) is not None:
                 self.partitions -= topic.forget(numbers)
@@ -84,8 +86,9 @@ class FetchSession:
                     gone.append(self.topics.pop(ref))
         for ref, asked in changed.items():
             if (topic := self.topics.get(ref)) is not None:
-                self.partitions += topic.change(asked)
+                self.partitions += topic.change(asked, self.turn)
             else:
+                asked.begin(self.turn)
                 self.topics[ref] = asked
                 self.partitions += len(asked)
                 new.append(asked)

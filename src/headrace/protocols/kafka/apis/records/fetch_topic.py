@@ -126,11 +126,15 @@ class SessionTopic(FetchTopic):
         self._wanted = {}
         self._rows = {number: row for row, number in enumerate(wanted)}
         self._starts_told, self._ends_told = np.full((2, len(wanted)), _UNTOLD, np.int64)
-        # When each brought messages last: what has waited longest is read first.
+        # When each brought messages last, or was added: what has waited longest is read first.
         self._turns: Int64s = np.zeros(len(wanted), np.int64)
 
-    def change(self, asked: SessionTopic) -> int:
-        """Read partitions elsewhere, which keep their turn, and new ones too; returns how many are new."""
+    def begin(self, turn: int) -> None:
+        """Be read after everything that has waited for longer."""
+        self._turns[:] = turn
+
+    def change(self, asked: SessionTopic, turn: int) -> int:
+        """Read partitions elsewhere, which keep their turn, and new ones, which get this; returns how many are new."""
         rows = np.array([self._rows.get(number, -1) for number in asked.numbers.tolist()], np.int64)
         is_known = rows >= 0
         known = rows[is_known]
@@ -145,8 +149,7 @@ class SessionTopic(FetchTopic):
         untold = np.full(len(new), _UNTOLD, np.int64)
         self._starts_told = np.concatenate([self._starts_told, untold])
         self._ends_told = np.concatenate([self._ends_told, untold])
-        last = self._turns.max(initial=0)
-        self._turns = np.concatenate([self._turns, np.full(len(new), last, np.int64)])
+        self._turns = np.concatenate([self._turns, np.full(len(new), turn, np.int64)])
         self._lowest, self._highest = min(self._lowest, asked._lowest), max(self._highest, asked._highest)
         return len(new)
 
