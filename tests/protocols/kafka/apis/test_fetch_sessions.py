@@ -192,7 +192,8 @@ def test_what_brought_messages_is_read_last_next_time() -> None:
 @pytest.mark.parametrize("beside", [0, 1])
 def test_what_is_left_out_and_added_again_is_read_last(beside: int) -> None:
     """Clients leave out what they have messages of: if that came first for it, others would get little."""
-    wanted = {ref: topic(dict.fromkeys(range(1 + beside), 0), ref) for ref in ("a", "b", "c")}
+    refs: tuple[TopicRef, ...] = ("a", "b", "c")
+    wanted = {ref: topic(dict.fromkeys(range(1 + beside), 0), ref) for ref in refs}
     session = numbered().create("ann", wanted, found(), 0.0)
     assert session is not None
 

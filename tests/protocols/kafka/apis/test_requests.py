@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import aiokafka
 import confluent_kafka as confluent
+import kafka
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import (
@@ -317,14 +320,38 @@ def test_partitions_that_a_group_holds_do_not_keep_others(site: Site, client: Ra
 
 
 def test_transactions_are_refused(site: Site, client: RawClient) -> None:
-    assert client.call(INIT_PRODUCER_ID, 5, transactional_id="tx", transaction_timeout=1000).error_code == 53
-    refused = client.call(FIND_COORDINATOR, 5, key_type=1, coordinator_keys=["tx"]).coordinators[0]
-    assert (refused.error_code, refused.error_message) == (53, "transactions are not supported")
+    assert client.call(INIT_PRODUCER_ID, 5, transactional_id="tx", transaction_timeout=1000).error_code == 50
+    found = client.call(FIND_COORDINATOR, 5, key_type=1, coordinator_keys=["tx"]).coordinators[0]
+    assert (found.error_code, found.port) == (NONE, site.port)
     producer = confluent.Producer({"bootstrap.servers": site.bootstrap, "transactional.id": "tx"})
     with pytest.raises(confluent.KafkaException) as caught:
         producer.init_transactions(PATIENCE_SECONDS)
     assert caught.value.args[0].fatal()
-    assert caught.value.args[0].name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    assert caught.value.args[0].name() == "INVALID_TRANSACTION_TIMEOUT"
+    for init in (init_by_kafka_python, init_by_aiokafka):
+        with pytest.raises(Exception, match="InvalidTransactionTimeout"):
+            init(site)
+
+
+def init_by_kafka_python(site: Site) -> None:
+    producer = kafka.KafkaProducer(bootstrap_servers=site.bootstrap, transactional_id="tx")
+    try:
+        producer.init_transactions()
+    finally:
+        producer.close(timeout=0)
+
+
+def init_by_aiokafka(site: Site) -> None:
+    async def start() -> None:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=site.bootstrap, transactional_id="tx")
+        try:
+            await producer.start()
+        except Exception as error:
+            raise RuntimeError(type(error).__name__) from error
+        finally:
+            await producer.stop()
+
+    asyncio.run(start())
 
 
 def test_share_groups_are_refused(client: RawClient) -> None:

@@ -183,7 +183,7 @@ def _page(call: Call, request: Any) -> tuple[list[_Found], dict[str, Any] | None
 
 
 async def find_coordinator(call: Call, request: Any) -> dict[str, Any]:
-    """The server that knows the members of a group; of transactions and share groups there is none."""
+    """The server that knows the members of a group, or refuses transactions; of share groups there is none."""
     kind = getattr(request, "key_type", _GROUP)
     if not hasattr(request, "coordinator_keys"):
         return _coordinators(call, [request.key], kind)[0]
@@ -193,11 +193,9 @@ async def find_coordinator(call: Call, request: Any) -> dict[str, Any]:
 
 
 def _coordinators(call: Call, keys: list[str], kind: int) -> list[dict[str, Any]]:
-    if kind != _GROUP:
-        # Clients give up transactions at this code, and try again at most others.
-        refused, message = ErrorCode.transactional_id_authorization_failed, "transactions are not supported"
-        if kind != _TRANSACTION:
-            refused, message = ErrorCode.invalid_request, "share groups are not supported"
+    # Clients that look for a coordinator of transactions try again at most errors, and give up at InitProducerId.
+    if kind not in (_GROUP, _TRANSACTION):
+        refused, message = ErrorCode.invalid_request, "share groups are not supported"
         nobody = {"error_code": refused, "error_message": message, "node_id": -1, "host": "", "port": -1}
         return [{**nobody, "key": key} for key in keys]
     nodes = call.parts.nodes.coordinators(keys, call.advertised)

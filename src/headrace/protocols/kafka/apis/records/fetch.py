@@ -56,6 +56,8 @@ async def fetch(call: Call, request: Any) -> dict[str, Any]:
     epoch = getattr(request, "session_epoch", NO_EPOCH)
     bytes_max = min(max(1, request.max_bytes), call.parts.settings.fetch_bytes_max)
     wait_seconds = min(max(0, request.max_wait) / _MILLISECONDS, FETCH_WAIT_SECONDS_MAX)
+    if request.min_bytes <= 0:
+        wait_seconds = 0.0
     is_full = epoch in (FIRST_EPOCH, NO_EPOCH)
     limits = _Limits(wait_seconds, request.min_bytes, bytes_max, not is_full)
     try:

@@ -75,9 +75,10 @@ class FetchTopic:
             return True
         ends = self.seen.end
         if not self._has_columns and len(self._wanted) <= _FEW_MAX:
-            return any(each.fetch_offset < ends[number] for number, each in self._wanted.items())
+            return any(each.fetch_offset != ends[number] for number, each in self._wanted.items())
         self.make_columns()
-        return bool((self.offsets < ends[self.numbers]).any())
+        # One above the end is an error, which nobody waits for.
+        return bool((self.offsets != ends[self.numbers]).any())
 
     def has_moved(self) -> bool:
         """Whether the client is to be told of starts or ends that moved, as last looked at."""

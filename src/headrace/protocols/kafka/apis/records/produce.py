@@ -32,6 +32,7 @@ from headrace.protocols.kafka.idempotence import AlreadyWritten, BatchNumbers, s
 from headrace.protocols.kafka.records.decode import RecordBatch, decode_many
 from headrace.protocols.kafka.records.header import NO_PRODUCER, BadRecords, TooManyBytes, is_compressed
 
+_MILLISECOND_US: Final = 1000
 _NO_ACKS: Final = 0
 _ACKS: Final = (-1, 0, 1)
 # What records that are decoded on the event loop may decompress to.
@@ -142,7 +143,7 @@ class _BadAcks(BadRecords):
 
 
 class _Transactional(BadRecords):
-    error = "transactional_id_authorization_failed"
+    error = "invalid_txn_state"
 
 
 async def _put_in_line(call: Call, parts: list[_Part]) -> list[Outcome]:
@@ -291,6 +292,8 @@ async def _answer(call: Call, parts: list[_Part], outcomes: list[Outcome], is_wa
             if isinstance(outcome, Exception):
                 raise outcome
             answer["base_offset"] = await outcome[0].offset_of(call, outcome[1])
+            if is_wanted:
+                answer |= await _of_the_log(call, part, answer["base_offset"])
         except Exception as error:
             failure = error
             answer |= {"error_code": code_of(error), "error_message": message_of(error)}
@@ -306,3 +309,18 @@ async def _answer(call: Call, parts: list[_Part], outcomes: list[Outcome], is_wa
             {"name": ref, "topic_id": ref, "partition_responses": answers} for ref, answers in by_topic.items()
         ]
     }
+
+
+async def _of_the_log(call: Call, part: _Part, offset: int) -> dict[str, Any]:
+    """Where the partition begins, and if the topic says so when the broker wrote the records."""
+    try:
+        reader = call.parts.bridge.broker.reader(part.topic)
+        seen = reader.seen_offsets()
+        told = {} if seen is None else {"log_start_offset": seen.start.item(part.partition)}
+        if reader.settings.timestamp_type == "broker" and offset != UNKNOWN_OFFSET:
+            times = await call.parts.bridge.call(reader.times_of, {part.partition: offset})
+            told["log_append_time"] = times.get(part.partition, -_MILLISECOND_US) // _MILLISECOND_US
+        return told
+    except HeadraceError:
+        # The records are written, whatever becomes of the topic.
+        return {}

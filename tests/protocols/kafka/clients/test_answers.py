@@ -1,0 +1,70 @@
+"""What clients are told beside offsets: times, where a log begins, and errors that nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import aiokafka
+
+from tests.protocols.kafka.conftest import Site
+from tests.protocols.kafka.raw import RawClient
+from tests.protocols.kafka.test_clients import produce
+
+FETCH = 1
+NONE, OFFSET_OUT_OF_RANGE = 0, 1
+# Longer than a test may take: an answer that waited for it would fail the test.
+LONG_MS = 600_000
+
+
+async def sent(site: Site, topic: str) -> Any:
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=site.bootstrap) as producer:
+        return await producer.send_and_wait(topic, b"x", timestamp_ms=1_000)
+
+
+def test_a_producer_is_told_the_time_that_counts_and_where_the_log_begins(site: Site) -> None:
+    site.broker.create_topic("told")
+    produce(site, "told", 3)
+    site.broker.delete_messages("told", {0: 2})
+    told = asyncio.run(sent(site, "told"))
+    assert (told.offset, told.timestamp, told.timestamp_type, told.log_start_offset) == (3, 1_000, 0, 2)
+    site.broker.alter_topic("told", timestamp_type="broker")
+    before_ms = time.time_ns() // 1_000_000
+    told = asyncio.run(sent(site, "told"))
+    stored = site.broker.fetch("told", 0, 4).column("timestamp").cast("int64")[0].as_py()
+    assert (told.offset, told.timestamp, told.timestamp_type) == (4, stored // 1_000, 1)
+    assert before_ms <= told.timestamp
+
+
+def fetched(client: RawClient, topic: str, offset: int, session_epoch: int, **more: Any) -> tuple[list[int], bool]:
+    """The errors of a fetch, and whether it brought records."""
+    partitions = [{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}]
+    fields = {"max_wait": LONG_MS, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": session_epoch, **more}
+    answer = client.call(FETCH, 11, topics=[{"topic": topic, "partitions": partitions}], **fields)
+    parts = [part for each in answer.responses for part in each.partitions]
+    return [part.error_code for part in parts], any(part.records for part in parts)
+
+
+def test_a_fetch_that_wants_nothing_waits_for_nothing(site: Site) -> None:
+    site.broker.create_topic("at-once")
+    produce(site, "at-once", 3)
+    with RawClient(site.port) as client:
+        for epoch in (-1, 0):
+            assert fetched(client, "at-once", 3, epoch, min_bytes=0) == ([NONE], False)
+            assert fetched(client, "at-once", 0, epoch, min_bytes=0) == ([NONE], True)
+
+
+def test_a_fetch_above_the_end_waits_for_nothing(site: Site) -> None:
+    site.broker.create_topic("above", 20)
+    with RawClient(site.port) as client:
+        for epoch in (-1, 0):
+            assert fetched(client, "above", 4, epoch, min_bytes=1) == ([OFFSET_OUT_OF_RANGE], False)
+        # Of many partitions one is enough.
+        partitions = [
+            {"partition": number, "fetch_offset": 4 if number == 7 else 0, "partition_max_bytes": 1}
+            for number in range(20)
+        ]
+        fields = {"max_wait": LONG_MS, "min_bytes": 1, "max_bytes": 1, "session_epoch": -1}
+        (topic,) = client.call(FETCH, 11, topics=[{"topic": "above", "partitions": partitions}], **fields).responses
+        assert [each.partition_index for each in topic.partitions if each.error_code == OFFSET_OUT_OF_RANGE] == [7]
