@@ -7,12 +7,15 @@ import time
 from typing import Any
 
 import aiokafka
+import confluent_kafka as confluent
+import kafka
+import pyarrow as pa
 
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.raw import RawClient
-from tests.protocols.kafka.test_clients import produce
+from tests.protocols.kafka.test_clients import PATIENCE_SECONDS, produce
 
-FETCH = 1
+FETCH, LIST_OFFSETS = 1, 2
 NONE, OFFSET_OUT_OF_RANGE = 0, 1
 # Longer than a test may take: an answer that waited for it would fail the test.
 LONG_MS = 600_000
@@ -68,3 +71,51 @@ def test_a_fetch_above_the_end_waits_for_nothing(site: Site) -> None:
         fields = {"max_wait": LONG_MS, "min_bytes": 1, "max_bytes": 1, "session_epoch": -1}
         (topic,) = client.call(FETCH, 11, topics=[{"topic": "above", "partitions": partitions}], **fields).responses
         assert [each.partition_index for each in topic.partitions if each.error_code == OFFSET_OUT_OF_RANGE] == [7]
+
+
+def found_at(client: RawClient, topic: str, *times_ms: int) -> list[tuple[int, int]]:
+    """The offset and the time at each of these times, in partition 0."""
+    found = []
+    for time_ms in times_ms:
+        partitions = [{"partition_index": 0, "timestamp": time_ms, "current_leader_epoch": -1}]
+        topics = [{"name": topic, "partitions": partitions}]
+        (answer,) = client.call(LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=topics).topics
+        found.append((answer.partitions[0].offset, answer.partitions[0].timestamp))
+    return found
+
+
+def test_a_time_is_looked_for_among_those_of_producers(site: Site) -> None:
+    site.broker.create_topic("times", 2)
+    producer = confluent.Producer({"bootstrap.servers": site.bootstrap})
+    for number in range(3_000):
+        producer.produce("times", b"x", partition=0, timestamp=1_000_000 + number)
+        producer.produce("times", b"x", partition=1, timestamp=5_000)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    with RawClient(site.port) as client:
+        times = 0, 1_000_000, 1_002_500, 1_002_999, 1_003_000
+        expected = [(0, 1_000_000), (0, 1_000_000), (2_500, 1_002_500), (2_999, 1_002_999), (-1, -1)]
+        assert found_at(client, "times", *times) == expected
+    reader = kafka.KafkaConsumer(bootstrap_servers=site.bootstrap)
+    try:
+        places = [kafka.TopicPartition("times", number) for number in range(2)]
+        found = reader.offsets_for_times({places[0]: 1_000_777, places[1]: 5_001})
+        assert (found[places[0]].offset, found[places[0]].timestamp, found[places[1]]) == (777, 1_000_777, None)
+    finally:
+        reader.close()
+    site.broker.alter_topic("times", timestamp_type="broker")
+    with RawClient(site.port) as client:
+        assert found_at(client, "times", 1_002_500)[0][0] == 0
+
+
+def test_a_time_is_not_looked_for_for_ever(site: Site) -> None:
+    """Messages that were created before it and are stored after it are read for a while; none is passed over."""
+    site.broker.create_topic("old")
+    rows = 60_000
+    batch = {"value": [bytes(300)] * rows, "created_at": pa.array([1_000_000] * rows, pa.timestamp("us", "UTC"))}
+    site.broker.publish("old", pa.record_batch(batch))
+    last = {"value": [b"x"], "created_at": pa.array([9_000_000], pa.timestamp("us", "UTC"))}
+    site.broker.publish("old", pa.record_batch(last))
+    with RawClient(site.port) as client:
+        ((offset, _),) = found_at(client, "old", 2_000)
+        assert 10_000 < offset <= rows
+        assert found_at(client, "old", 1_000) == [(0, 1_000)]

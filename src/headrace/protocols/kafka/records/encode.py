@@ -51,7 +51,7 @@ def encode_many(batches: Sequence[pa.RecordBatch], attributes: int = 0) -> list[
     counts = np.array([batch.num_rows for batch in batches], np.int64)
     bounds = np.concatenate([[0], np.cumsum(counts)])
     first = bounds[:-1]
-    offsets, times_ms = np.asarray(whole.column("offset")), _times_ms(whole, bool(attributes & LOG_APPEND_TIME))
+    offsets, times_ms = np.asarray(whole.column("offset")), times_ms_of(whole, bool(attributes & LOG_APPEND_TIME))
     offset_delta = offsets - np.repeat(offsets[first], counts)
     data, record_ends = _records(whole, times_ms - np.repeat(times_ms[first], counts), offset_delta)
     view = data.data
@@ -103,7 +103,8 @@ def _records(batch: pa.RecordBatch, time_delta: Int64s, offset_delta: Int64s) ->
     return data, np.append(starts, starts[-1] + row_lengths[-1])
 
 
-def _times_ms(batch: pa.RecordBatch, is_broker_time: bool) -> Int64s:
+def times_ms_of(batch: pa.RecordBatch, is_broker_time: bool) -> Int64s:
+    """The times that consumers see."""
     created = batch.column("created_at")
     times = batch.column("timestamp")
     if not is_broker_time and created.null_count < len(created):

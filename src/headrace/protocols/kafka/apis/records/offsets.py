@@ -1,8 +1,9 @@
 """ListOffsets and OffsetForLeaderEpoch: where partitions begin and end, and where a time is.
 
 A time is looked for among the broker's times, which grow with the offsets; those that producers give need not. Since a
-message is stored after it was created, no message created at or after the time is passed over. That reads from the
-disk, so it is done for some partitions at a time: requests of others have their turn in between.
+message is stored after it was created, no message created at or after the time is passed over. From there on messages
+are read until one was created then, and not for long: if there are many that were not, the answer is where that ended.
+All of this reads from the disk, so it is done for some partitions at a time: requests of others have their turn.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 from kio.schema.errors import ErrorCode
 
 from headrace.broker.read.topic_reader import TopicReader
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, MessagesLost, OffsetOutOfRange
 from headrace.core.limits import TIME_US_MAX
+from headrace.core.messages import content_bytes
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.named import NamedPartitions, named_partitions
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup
 from headrace.protocols.kafka.errors import code_of
+from headrace.protocols.kafka.records.encode import times_ms_of
 from headrace.storage.ranges import OffsetRange
 
 _LATEST: Final = -1
@@ -33,8 +37,12 @@ _WORDS: Final = frozenset(
 )
 _MILLISECOND_US: Final = 1000
 _NOTHING: Final[dict[str, Any]] = {"offset": -1, "timestamp": -1}
-# Partitions in which a time is looked for at once.
+# Partitions in which a time is looked for at once, and what is read of them together, round by round.
 _SEARCHED_TOGETHER: Final = 100
+_ROUNDS: Final = ((1_000, 64 << 10), (10_000, 1 << 20), (100_000, 8 << 20), (100_000, 8 << 20))
+# What one request may have read to find when messages were created, a message counting for at least so much.
+_READ_BYTES_MAX: Final = 64 << 20
+_MESSAGE_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +57,20 @@ class _Search:
     answer: dict[str, Any]
 
 
+@dataclass(slots=True)
+class _Reading:
+    """How much a request may still have read."""
+
+    bytes_left: int = _READ_BYTES_MAX
+
+
 async def list_offsets(call: Call, request: Any) -> dict[str, Any]:
     """The offset at a time, or at either end, of each partition; one that is named more than once is refused."""
     asked = await named_partitions(call, request.topics, "name", "partition_index")
     topics, searches = await call.parts.bridge.call(_topics, call, asked)
+    reading = _Reading()
     for first in range(0, len(searches), _SEARCHED_TOGETHER):
-        await call.parts.bridge.call(_search, searches[first : first + _SEARCHED_TOGETHER])
+        await call.parts.bridge.call(_search, searches[first : first + _SEARCHED_TOGETHER], reading)
     return {"topics": topics}
 
 
@@ -104,27 +120,62 @@ def _partitions(
     return answers
 
 
-def _search(searches: list[_Search]) -> None:
+def _search(searches: list[_Search], reading: _Reading) -> None:
     """Complete the answers of some partitions, those of a topic and a time together."""
     groups: dict[tuple[str, int], list[_Search]] = {}
     for each in searches:
         groups.setdefault((each.reader.name, each.time_ms), []).append(each)
     for (_, time_ms), group in groups.items():
         try:
-            _search_together(group[0].reader, time_ms, {each.partition: each for each in group})
+            _search_together(group[0].reader, time_ms, {each.partition: each for each in group}, reading)
         except HeadraceError as error:
             for each in group:
                 each.answer.update(_NOTHING, **_failed(each.partition, code_of(error)))
 
 
-def _search_together(reader: TopicReader, time_ms: int, group: Mapping[int, _Search]) -> None:
+def _search_together(reader: TopicReader, time_ms: int, group: Mapping[int, _Search], reading: _Reading) -> None:
     if time_ms == _MAX_TIMESTAMP:
         found = {partition: each.end - 1 for partition, each in group.items()}
     else:
         found = reader.positions_at(min(max(0, time_ms) * _MILLISECOND_US, TIME_US_MAX), list(group))
     present = {number: offset for number, offset in found.items() if group[number].start <= offset < group[number].end}
+    if time_ms >= 0 and reader.settings.timestamp_type == "created":
+        for partition, (offset, found_ms) in _take_created(reader, time_ms, present, group, reading).items():
+            group[partition].answer.update(offset=offset, timestamp=found_ms)
     for partition, time_us in reader.times_of(present).items():
         group[partition].answer.update(offset=present[partition], timestamp=time_us // _MILLISECOND_US)
+
+
+def _take_created(
+    reader: TopicReader, time_ms: int, positions: dict[int, int], group: Mapping[int, _Search], reading: _Reading
+) -> dict[int, tuple[int, int]]:
+    """The first messages from these positions on that were created then or later, with their times.
+
+    Left in `positions` is where reading ended; partitions that were read to their end are not.
+    """
+    created: dict[int, tuple[int, int]] = {}
+    for messages_max, bytes_max in _ROUNDS:
+        if not positions or reading.bytes_left <= 0:
+            break
+        try:
+            batches = reader.read(positions, messages_max, min(bytes_max, reading.bytes_left))
+        except (MessagesLost, OffsetOutOfRange):
+            # Retention was faster: the answer is where the broker's time is.
+            break
+        for batch in batches:
+            reading.bytes_left -= max(content_bytes(batch), batch.num_rows * _MESSAGE_BYTES)
+            partition = batch.column("partition")[0].as_py()
+            offsets, times_ms = np.asarray(batch.column("offset")), times_ms_of(batch, is_broker_time=False)
+            hits = np.flatnonzero(times_ms >= time_ms)
+            if partition not in positions or offsets[-1] < positions[partition]:
+                continue
+            if len(hits):
+                created[partition] = int(offsets[hits[0]]), int(times_ms[hits[0]])
+            if len(hits) or offsets[-1] + 1 >= group[partition].end:
+                del positions[partition]
+            else:
+                positions[partition] = int(offsets[-1]) + 1
+    return created
 
 
 def _failed(partition: int, code: ErrorCode) -> dict[str, Any]:
