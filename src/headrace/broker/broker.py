@@ -203,6 +203,11 @@ class Broker:
         return self._topics
 
     @property
+    def topic_defaults(self) -> TopicDefaults:
+        """What a topic gets that is created without settings."""
+        return self._topics.defaults
+
+    @property
     def store(self) -> Store:
         """The open store, for the same."""
         return self._store

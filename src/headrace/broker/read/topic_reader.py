@@ -84,6 +84,11 @@ class TopicReader:
         """Start and end of every partition."""
         return self._topic.offsets()
 
+    def bytes_stored(self) -> int:
+        """What the topic takes on the device."""
+        with self._topic.using() as log:
+            return log.bytes_stored()
+
     def seen_offsets(self) -> OffsetRange | None:
         """The last known ones, if there are any; does not block."""
         return self._topic.seen_offsets()

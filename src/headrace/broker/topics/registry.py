@@ -103,7 +103,7 @@ class Topics:
         defaults: TopicDefaults | None = None,
         archive: ArchiveSettings | None = None,
     ) -> None:
-        self._defaults = defaults or TopicDefaults()
+        self.defaults = defaults or TopicDefaults()
         self._store = store
         settled = archive or ArchiveSettings()
         files = open_files(settled.url) if settled.url else None
@@ -208,14 +208,14 @@ class Topics:
     ) -> OpenTopic:
         """Create a topic; an existing one gets the missing partitions, or is an error."""
         name = check_topic_name(name)
-        wanted = self._defaults.settings().change(**settings)
+        wanted = self.defaults.settings().change(**settings)
         with self._lock:
             self._check_open()
             is_there = self._renew(topic_key(name)) is not None
             if not is_there:
                 try:
                     self._add(
-                        name, check_partitions(self._defaults.partitions if partitions is None else partitions), wanted
+                        name, check_partitions(self.defaults.partitions if partitions is None else partitions), wanted
                     )
                 except TopicExists:
                     # Another server was faster.

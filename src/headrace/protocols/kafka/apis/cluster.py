@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import HeadraceError, InvalidInput, TopicNotFound
 from headrace.core.topics.settings import TopicOptions
+from headrace.protocols.kafka.apis.acls import cluster_operations
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of, topic_uuid
 from headrace.protocols.kafka.errors import code_of
@@ -63,6 +64,7 @@ async def metadata(call: Call, request: Any) -> dict[str, Any]:
         "controller_id": call.parts.nodes.own_id,
         "topics": topics,
         "error_code": ErrorCode.none,
+        **_operations(call, request),
     }
 
 
@@ -213,4 +215,11 @@ async def describe_cluster(call: Call, request: Any) -> dict[str, Any]:
         "controller_id": call.parts.nodes.own_id,
         "brokers": _brokers(call),
         "endpoint_type": 1,
+        **_operations(call, request),
     }
+
+
+def _operations(call: Call, request: Any) -> dict[str, int]:
+    """What the caller may do with the cluster, if it asks."""
+    is_asked = getattr(request, "include_cluster_authorized_operations", False)
+    return {"cluster_authorized_operations": cluster_operations(call.principal.caller)} if is_asked else {}

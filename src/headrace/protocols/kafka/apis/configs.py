@@ -1,7 +1,8 @@
 """Topic settings under Kafka's names: DescribeConfigs, AlterConfigs (whole and incremental), and those of CreateTopics.
 
 Some are settings here; some can only say what is so anyway (`cleanup.policy=delete`); those that only tune Kafka's
-storage are kept and shown (`core/topics/kafka_configs.py`). Other names are refused.
+storage are kept and shown (`core/topics/kafka_configs.py`). Other names are refused. The configs of a server are for
+reading: what holds for all of its topics, and by what tools tell what it can do.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headrace.core.topics.kafka_configs import KEPT_CONFIGS, Kind
 from headrace.core.topics.settings import DEFAULT_SETTINGS, TimestampType, TopicSettings
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.named import REFUSED, split
+from headrace.protocols.kafka.apis.servers.log_dirs import DIRECTORY
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup
 from headrace.protocols.kafka.errors import code_of, message_of
 
@@ -112,10 +114,11 @@ def settings_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
 
 
 async def describe_configs(call: Call, request: Any) -> dict[str, Any]:
-    """The settings of topics; of the server itself there are none. What is named more than once is described once."""
+    """The settings of topics and of this server. What is named more than once is described once."""
     wanted: dict[tuple[int, str], set[str]] = {}
     for each in request.resources:
-        place, keys = (each.resource_type, each.resource_name), each.configuration_keys or _ALL
+        every = _OF_SERVER if each.resource_type == _BROKER else _ALL
+        place, keys = (each.resource_type, each.resource_name), each.configuration_keys or every
         wanted[place] = wanted.get(place, set()).union(keys)
     await call.hold(len(wanted) * CONFIGS_ELEMENTS, (name for _, name in wanted))
     lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
@@ -139,14 +142,37 @@ def _described(call: Call, lookup: TopicLookup, kind: int, name: str, keys: set[
         "resource_name": name,
         "configs": [],
     }
-    if kind != TOPIC:
-        return answer if kind == _BROKER else answer | {"error_code": ErrorCode.invalid_request}
     try:
-        call.principal.require("describe_topic", name)
-        settings = lookup.reader(name).settings
+        if kind == TOPIC:
+            call.principal.require("describe_topic", name)
+            shown = shown_configs(lookup.reader(name).settings)
+        else:
+            call.principal.require("whoami")
+            shown = _server_configs(call, kind, name)
     except HeadraceError as error:
         return answer | {"error_code": code_of(error), "error_message": message_of(error)}
-    return answer | {"configs": [each for each in shown_configs(settings) if each["name"] in keys]}
+    return answer | {"configs": [each for each in shown if each["name"] in keys]}
+
+
+def _server_configs(call: Call, kind: int, name: str) -> list[dict[str, Any]]:
+    """The configs of this server; those that all servers have from their cluster are none."""
+    if kind != _BROKER:
+        raise InvalidInput("resource type", str(kind), f"configs are those of topics ({TOPIC}) and servers ({_BROKER})")
+    own_id = str(call.parts.nodes.own_id)
+    if name not in ("", own_id):
+        raise InvalidInput("resource name", repr(name)[:100], f"this server has the id {own_id}: ask the other one")
+    if not name:
+        return []
+    defaults = call.parts.bridge.broker.topic_defaults
+    of_topics = {each["name"]: each["value"] for each in shown_configs(defaults.settings())}
+    values = _SERVER_VALUES | {
+        "auto.create.topics.enable": str(call.parts.settings.auto_create_topics).lower(),
+        "broker.id": own_id,
+        "node.id": own_id,
+        "num.partitions": str(defaults.partitions),
+    }
+    values |= {shown: of_topics[name] for name, shown in _SERVER_DEFAULTS.items()}
+    return [_entry(name, value, _STRING, is_fixed=True) for name, value in values.items()]
 
 
 def shown_configs(settings: TopicSettings) -> list[dict[str, Any]]:
@@ -184,6 +210,38 @@ _DEFAULTS: Final = {
 }
 # What a topic with its configs counts in an answer, beside those that were changed; shared entries take a quarter.
 CONFIGS_ELEMENTS: Final = 1 + -(-len(_DEFAULTS) // 4)
+
+
+# The configs of a server: those that are always the same, and what configs of topics are called as defaults.
+_SERVER_VALUES: Final = {
+    "default.replication.factor": "1",
+    "delete.topic.enable": "true",
+    "inter.broker.protocol.version": "4.1-IV1",
+    "log.dirs": DIRECTORY,
+    "process.roles": "broker,controller",
+}
+_SERVER_DEFAULTS: Final = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.type": "compression.type",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.insync.replicas": "min.insync.replicas",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+_OF_SERVER: Final = frozenset(
+    {
+        *_SERVER_VALUES,
+        *_SERVER_DEFAULTS.values(),
+        "auto.create.topics.enable",
+        "broker.id",
+        "node.id",
+        "num.partitions",
+    }
+)
 
 
 async def incremental_alter_configs(call: Call, request: Any) -> dict[str, Any]:

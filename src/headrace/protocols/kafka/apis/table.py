@@ -16,6 +16,7 @@ from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.groups import administration, consumers, members
 from headrace.protocols.kafka.apis.groups import offsets as group_offsets
 from headrace.protocols.kafka.apis.records import deletion, fetch, offsets, producers
+from headrace.protocols.kafka.apis.servers import log_dirs, replicas
 
 Handler = Callable[[Call, Any], Awaitable[dict[str, Any] | None]]
 
@@ -75,11 +76,15 @@ APIS: Final[dict[int, Api]] = {
     31: Api("DeleteAcls", range(1, 4), acls.delete_acls, _NAMES),
     32: Api("DescribeConfigs", range(1, 5), configs.describe_configs, _CONFIGS),
     33: Api("AlterConfigs", range(3), configs.alter_configs, _CONFIGS),
+    35: Api("DescribeLogDirs", range(1, 5), log_dirs.describe_log_dirs, _PARTITIONS),
     SASL_AUTHENTICATE: Api("SaslAuthenticate", range(3), _by_connection, _FEW),
     37: Api("CreatePartitions", range(4), topics.create_partitions, _NAMES),
     42: Api("DeleteGroups", range(3), administration.delete_groups, _NAMES),
+    43: Api("ElectLeaders", range(3), replicas.elect_leaders, _PARTITIONS),
     44: Api("IncrementalAlterConfigs", range(2), configs.incremental_alter_configs, _CONFIGS),
+    46: Api("ListPartitionReassignments", range(1), replicas.list_partition_reassignments, _PARTITIONS),
     47: Api("OffsetDelete", range(1), group_offsets.offset_delete, _NAMES),
+    55: Api("DescribeQuorum", range(3), replicas.describe_quorum, _FEW),
     60: Api("DescribeCluster", range(3), cluster.describe_cluster, _FEW),
     68: Api("ConsumerGroupHeartbeat", range(2), consumers.consumer_group_heartbeat, _PARTITIONS),
     69: Api("ConsumerGroupDescribe", range(2), consumers.consumer_group_describe, _NAMES),
