@@ -5,6 +5,9 @@ it is created. Without any tokens everyone has full access, so a server without 
 server that other machines can reach denies everyone once its last token is revoked. Tokens are read again every second,
 so changes by another process take effect within that time.
 
+A client may prove by SCRAM that it knows a token, without sending it: the keys for that are stored when a token is
+created.
+
 A token may expire. Rotating creates a new token of the same name and sets an expiry on the old one, so that both are
 valid for a while. The time of last use is stored about once a minute; a failure to do so is harmless.
 
@@ -25,15 +28,17 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from headrace.broker.clock import Clock, SystemClock
 from headrace.core.errors import HeadraceError, InvalidInput, Unauthenticated
 from headrace.core.health.rules import EXPIRED_SECONDS_MAX, ends_soon
-from headrace.core.limits import MICROSECONDS
+from headrace.core.limits import MICROSECONDS, SCRAM_SALT_BYTES
 from headrace.core.names import check_id
 from headrace.core.reports.descriptions import TokenDescription
 from headrace.core.rights import ALL, ANYONE, NO_OWNERS, Caller, Grant, ProducerOwners, check_grants, has_full_access
+from headrace.core.scram import ScramSecret, secret_of
 from headrace.storage.catalog import Catalog
 from headrace.storage.tokens import TokenRecord
 
@@ -44,6 +49,14 @@ _USE_SECONDS: Final = 60
 _LIFE_SECONDS_MAX: Final = 100 * 365 * 86_400
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenToken:
+    """A token that a client has proven to know without sending it; an empty hash is that of none."""
+
+    id: str
+    secret_hash: str
 
 
 class Access:
@@ -81,7 +94,7 @@ class Access:
         self._known()
         return not self._has_tokens and not self._must_authenticate
 
-    def authenticate(self, token: str | None, certificate_name: str | None = None) -> Caller:
+    def authenticate(self, token: str | ProvenToken | None, certificate_name: str | None = None) -> Caller:
         """The caller of this token, or, without one, of a verified certificate of this name."""
         known = self._known()
         if not self._has_tokens and not self._must_authenticate:
@@ -90,16 +103,22 @@ class Access:
             return self._admitted(self._named(known, certificate_name))
         if not token:
             raise Unauthenticated("no token was sent")
-        prefix, _, rest = token.partition("_")
-        token_id, _, secret = rest.partition("_")
-        record = known.get(token_id)
+        proven = token if isinstance(token, ProvenToken) else _given(token)
+        record = None if proven is None else known.get(proven.id)
         expected = record.secret_hash if record is not None else _hashed("")
-        is_right = hmac.compare_digest(_hashed(secret), expected)
-        if record is None or prefix != _PREFIX or not is_right:
+        is_right = hmac.compare_digest("" if proven is None else proven.secret_hash, expected)
+        if record is None or not is_right:
             raise Unauthenticated("the token is unknown or revoked")
         if _has_ended(record, self._clock.now_us()):
             raise Unauthenticated("the token has expired")
         return self._admitted(record)
+
+    def scram(self, token_id: str) -> tuple[ScramSecret, ProvenToken] | None:
+        """What a client has to prove for a token, and what it has then; None if there is no such token for SCRAM."""
+        record = self._known().get(token_id)
+        if record is None or record.scram is None:
+            return None
+        return record.scram, ProvenToken(record.id, record.secret_hash)
 
     def _named(self, known: dict[str, TokenRecord], name: str) -> TokenRecord:
         """The newest valid token of a name."""
@@ -164,7 +183,9 @@ class Access:
         end_us = None
         if life_seconds is not None:
             end_us = now_us + int(_check_seconds("expires", life_seconds, 1) * MICROSECONDS)
-        return TokenRecord(token_id, name, _hashed(secret), grants, now_us, end_us), f"{_PREFIX}_{token_id}_{secret}"
+        text = f"{_PREFIX}_{token_id}_{secret}"
+        scram = secret_of(text, secrets.token_bytes(SCRAM_SALT_BYTES))
+        return TokenRecord(token_id, name, _hashed(secret), grants, now_us, end_us, scram=scram), text
 
     def revoke(self, token_id: str) -> bool:
         """Revoke a token; returns whether it existed."""
@@ -268,6 +289,13 @@ def _check_seconds(field: str, seconds: float, least: float) -> float:
     if not least <= seconds <= _LIFE_SECONDS_MAX:
         raise InvalidInput(field, f"{seconds:g} seconds", f"it must be {least:g} seconds to a hundred years")
     return seconds
+
+
+def _given(token: str) -> ProvenToken | None:
+    """What the text of a token says."""
+    prefix, _, rest = token.partition("_")
+    token_id, _, secret = rest.partition("_")
+    return ProvenToken(token_id, _hashed(secret)) if prefix == _PREFIX else None
 
 
 def _hashed(secret: str) -> str:

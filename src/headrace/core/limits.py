@@ -133,6 +133,11 @@ PIPELINE_KEPT_SECONDS = 7 * 24 * 3600
 PIPELINE_SILENT_SECONDS = 60
 PIPELINE_ERROR_CHARACTERS_MAX = 2_000
 
+# SCRAM: how often a password is hashed, which is RFC 7677's least: ours are random. Clients do the same at each login.
+SCRAM_ITERATIONS = 4096
+SCRAM_NONCE_BYTES_MAX = 1024
+SCRAM_SALT_BYTES = 16
+
 # What a client of Kafka may keep beside a committed offset.
 COMMIT_METADATA_BYTES_MAX = 4096
 

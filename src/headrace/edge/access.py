@@ -23,10 +23,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.broker.access import Access
+from headrace.broker.access import Access, ProvenToken
 from headrace.core.errors import AccessDenied, Forbidden, HeadraceError
 from headrace.core.reports.descriptions import Identity
 from headrace.core.rights import ANYONE, Caller
+from headrace.core.scram import ScramSecret
 from headrace.edge import audit
 from headrace.edge.limits import Limits
 from headrace.edge.operations import OPERATIONS, check, check_producers
@@ -187,7 +188,9 @@ class Gate:
         self._access = access
         self.limits = limits or Limits()
 
-    def admit(self, token: str | None, address: str, operation: str, certificate_name: str | None = None) -> Principal:
+    def admit(
+        self, token: str | ProvenToken | None, address: str, operation: str, certificate_name: str | None = None
+    ) -> Principal:
         """The caller of this token, or of a verified client certificate; refused above its request rate."""
         version = self._access.version
         try:
@@ -199,6 +202,10 @@ class Gate:
         return Principal(
             caller, address, lambda: self._access.authenticate(token, certificate_name), version, self.limits
         )
+
+    def scram(self, token_id: str) -> tuple[ScramSecret, ProvenToken] | None:
+        """What a client has to prove for a token, and what it has then; None if there is no such token for SCRAM."""
+        return self._access.scram(token_id)
 
     def admit_again(self, principal: Principal) -> bool:
         """Count one more request of a caller who is still the same and not too fast; if not, `admit` says why."""

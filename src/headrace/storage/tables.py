@@ -37,7 +37,7 @@ from sqlalchemy.schema import CreateColumn, CreateTable
 from headrace.core.errors import StoreUnavailable, UnknownFormat
 
 # 2: tokens have an end and a last use. 3: the archive. 4: offsets below which messages were deleted. 5: what Kafka's
-# clients say with a commit.
+# clients say with a commit, and keys of SCRAM.
 VERSION: Final = 5
 
 metadata = MetaData()
@@ -140,7 +140,8 @@ all_queue_consumers = Table(
     PrimaryKeyConstraint("topicid", "groupname"),
 )
 
-# Access tokens: only the hash of the secret is stored; `grants` is JSON; `used_us` is about when it was last used.
+# Access tokens: only the hash of the secret is stored; `grants` is JSON; `used_us` is about when it was last used;
+# `scram` is JSON: salt, iterations and keys of SCRAM, which are null for tokens of earlier versions.
 all_tokens = Table(
     "all_tokens",
     metadata,
@@ -151,6 +152,7 @@ all_tokens = Table(
     Column("created_us", BigInteger, nullable=False),
     Column("expires_us", BigInteger),
     Column("used_us", BigInteger),
+    Column("scram", Text),
 )
 
 # The last report of each pipeline to the topic that it reads, or else writes: `report` is JSON.
@@ -237,6 +239,7 @@ ADDED_COLUMNS: Final = (
     all_consumers.c.metadata,
     all_tokens.c.expires_us,
     all_tokens.c.used_us,
+    all_tokens.c.scram,
     headrace_catalog.c.storeid,
 )
 

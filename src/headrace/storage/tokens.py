@@ -10,11 +10,13 @@ import msgspec
 from sqlalchemy import Connection, Insert, delete, insert, or_, select, update
 
 from headrace.core.rights import Grant
+from headrace.core.scram import ScramSecret
 from headrace.storage.tables import all_tokens
 from headrace.storage.transactions import SHORT_PATIENCE_SECONDS, Transactions
 
 # Created at import: two threads that are the first to decode a type crash msgspec 0.22.
 _GRANTS: Final = msgspec.json.Decoder(tuple[Grant, ...])
+_SCRAM: Final = msgspec.json.Decoder(ScramSecret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class TokenRecord:
     created_us: int
     expires_us: int | None = None
     used_us: int | None = None
+    scram: ScramSecret | None = None
 
 
 class TokenRows:
@@ -77,11 +80,13 @@ class TokenRows:
 
 def _token(row: Any) -> TokenRecord:
     times = (row.created_us, row.expires_us, row.used_us)
-    return TokenRecord(row.tokenid, row.name, row.secret_hash, _GRANTS.decode(row.grants), *times)
+    scram = None if row.scram is None else _SCRAM.decode(row.scram)
+    return TokenRecord(row.tokenid, row.name, row.secret_hash, _GRANTS.decode(row.grants), *times, scram)
 
 
 def _row(token: TokenRecord) -> Insert:
     values = {"tokenid": token.id, "name": token.name, "secret_hash": token.secret_hash}
     times = {"created_us": token.created_us, "expires_us": token.expires_us, "used_us": token.used_us}
     grants = msgspec.json.encode(token.grants).decode()
-    return insert(all_tokens).values(grants=grants, **times, **values)
+    scram = None if token.scram is None else msgspec.json.encode(token.scram).decode()
+    return insert(all_tokens).values(grants=grants, scram=scram, **times, **values)

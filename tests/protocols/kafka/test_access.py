@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import logging
 import ssl
 import struct
@@ -22,6 +25,7 @@ from tests.protocols.kafka.records.test_codec import NOW_MS, built
 
 PATIENCE_SECONDS = 60.0
 METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 3, 17, 36
+SASL_FAILED = 58
 JOIN_GROUP, HEARTBEAT_CLASSIC, LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS, LIST_GROUPS = 11, 12, 13, 14, 15, 16
 OFFSET_DELETE, CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 47, 68, 69
 GROUP_DENIED, INVALID_REQUEST, GROUP_NOT_FOUND = 30, 42, 69
@@ -125,8 +129,9 @@ def test_both_mechanisms(guarded: Guarded, plain_port: int, mechanism: str) -> N
 def test_bad_logins_are_refused(plain_port: int) -> None:
     with RawClient(plain_port) as client:
         assert client.call(SASL_AUTHENTICATE, 2, auth_bytes=b"\x00u\x00p").error_code == 34
-        answer = client.call(SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
-        assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN", "OAUTHBEARER"])
+        answer = client.call(SASL_HANDSHAKE, 1, mechanism="GSSAPI")
+        mechanisms = ["PLAIN", "OAUTHBEARER", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+        assert (answer.error_code, answer.mechanisms) == (33, mechanisms)
         for mechanism, sent in (("PLAIN", b"x"), ("PLAIN", b"\x00user\x00hr_wrong"), ("OAUTHBEARER", b"n,,\x01\x01")):
             client.call(SASL_HANDSHAKE, 1, mechanism=mechanism)
             answer = client.call(SASL_AUTHENTICATE, 2, auth_bytes=sent)
@@ -217,3 +222,53 @@ def test_members_of_a_group_are_nothing_to_those_without_a_right_to_it(guarded: 
         assert {each.group_id for each in owner.call(LIST_GROUPS, 5).groups} >= {"wages", "bonus"}
         assert owner.call(LEAVE_GROUP, 2, group_id="wages", member_id=member).error_code == 0
         assert owner.call(CONSUMER_HEARTBEAT, 0, group_id="bonus", **leaving).error_code == 0
+
+
+def scram_login(port: int, user: str, password: str) -> tuple[int, RawClient]:
+    """The code of the last answer to a login by SCRAM-SHA-256, whose signature is checked; and the connection."""
+    client = RawClient(port)
+    assert client.call(SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256").error_code == 0
+    bare = f"n={user},r=abc"
+    challenge = client.call(SASL_AUTHENTICATE, 2, auth_bytes=f"n,,{bare}".encode())
+    if challenge.error_code:
+        return challenge.error_code, client
+    first = challenge.auth_bytes.decode()
+    nonce, salt, iterations = (field[2:] for field in first.split(","))
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(salt), int(iterations))
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    signed = f"{bare},{first},c=biws,r={nonce}".encode()
+    signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    answer = client.call(SASL_AUTHENTICATE, 2, auth_bytes=f"c=biws,r={nonce},p={proof}".encode())
+    if not answer.error_code:
+        ours = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), signed, "sha256")
+        assert answer.auth_bytes == b"v=" + base64.b64encode(ours)
+    return answer.error_code, client
+
+
+def test_scram_proves_a_token_and_ends_with_it(guarded: Guarded, plain_port: int) -> None:
+    record, token = guarded.broker.access.create("prover", [("orders", ["read"])])
+    other, secret = guarded.broker.access.create("other", [("orders", ["read"])])
+    for user, password in ((record.id, secret), (other.id, token), ("nobody", token), (record.id, "")):
+        code, client = scram_login(plain_port, user, password)
+        with client:
+            assert code == SASL_FAILED
+            client.request(METADATA, 5, topics=None)
+            assert client.is_closed()
+    code, client = scram_login(plain_port, record.id, token)
+    with client:
+        assert code == 0
+        assert [topic.name for topic in client.call(METADATA, 5, topics=None).topics] == ["orders"]
+        guarded.broker.access.revoke(record.id)
+        client.request(METADATA, 5, topics=None)
+        assert client.is_closed()
+    # Whoever guesses ids learns nothing: the salt of one that does not exist stays the same.
+    salts = set()
+    for _ in range(2):
+        with RawClient(plain_port) as asking:
+            asking.call(SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-512")
+            challenge = asking.call(SASL_AUTHENTICATE, 2, auth_bytes=b"n,,n=guessed,r=abc").auth_bytes
+            salts.add(challenge.split(b",")[1])
+            refused = asking.call(SASL_AUTHENTICATE, 2, auth_bytes=b"c=biws,r=abc,p=AAAA")
+            assert refused.error_code == SASL_FAILED and "another exchange" in refused.error_message
+    assert len(salts) == 1

@@ -78,7 +78,7 @@ class KafkaConnection:
         self._frames = frames
         self._place = place
         self._traffic = parts.gate.limits.kafka
-        self._login = sasl.Login()
+        self._login = sasl.Login(parts.gate.scram)
         self._host = frames.host
         self._advertised = _advertised(parts.settings.advertised, frames.extra("sockname"))
         self._certificate_name = certificate_name(frames.extra("peercert"))
@@ -360,6 +360,8 @@ class KafkaConnection:
             if version == 0:
                 raise _End("it wants SASL without a header around it, which no client of the last years needs")
             return self._login.shake_hands(request.mechanism)
+        if self._parts.gate.is_stale:
+            await self._parts.leases.refresh()
         answer = self._login.authenticate(request.auth_bytes)
         if self._login.token is not None:
             try:

@@ -42,6 +42,11 @@ class Login:
     mechanism: str
     ca: str
 
+    @property
+    def user(self) -> str:
+        """The user name: SCRAM needs the id of the token, and for PLAIN it may be anything."""
+        return "any" if self.mechanism == "PLAIN" else self.token.split("_")[1]
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -77,8 +82,9 @@ class Confluent:
         if to.login is None:
             return given
         given |= {"security.protocol": "SASL_SSL", "ssl.ca.location": to.login.ca}
-        if to.login.mechanism == "PLAIN":
-            return given | {"sasl.mechanism": "PLAIN", "sasl.username": "any", "sasl.password": to.login.token}
+        if to.login.mechanism != "OAUTHBEARER":
+            named = {"sasl.mechanism": to.login.mechanism, "sasl.username": to.login.user}
+            return given | named | {"sasl.password": to.login.token}
         far, token = 4_000_000_000.0, to.login.token
         return given | {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (token, far)}
 
@@ -155,8 +161,8 @@ class Aiokafka:
             return given
         context = ssl.create_default_context(cafile=to.login.ca)
         given |= {"security_protocol": "SASL_SSL", "ssl_context": context, "sasl_mechanism": to.login.mechanism}
-        if to.login.mechanism == "PLAIN":
-            return given | {"sasl_plain_username": "any", "sasl_plain_password": to.login.token}
+        if to.login.mechanism != "OAUTHBEARER":
+            return given | {"sasl_plain_username": to.login.user, "sasl_plain_password": to.login.token}
         return given | {"sasl_oauth_token_provider": _AioToken(to.login.token)}
 
     @classmethod
@@ -239,8 +245,8 @@ class KafkaPython:
         if to.login is None:
             return given
         given |= {"security_protocol": "SASL_SSL", "ssl_cafile": to.login.ca, "sasl_mechanism": to.login.mechanism}
-        if to.login.mechanism == "PLAIN":
-            return given | {"sasl_plain_username": "any", "sasl_plain_password": to.login.token}
+        if to.login.mechanism != "OAUTHBEARER":
+            return given | {"sasl_plain_username": to.login.user, "sasl_plain_password": to.login.token}
         return given | {"sasl_oauth_token_provider": _PythonToken(to.login.token)}
 
     @classmethod

@@ -132,7 +132,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
         yield address, token, str(directory / "ca.pem")
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_token_over_tls(guarded: tuple[str, str, str], client: str, mechanism: str) -> None:
     address, token, ca = guarded

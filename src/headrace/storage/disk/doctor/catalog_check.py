@@ -23,6 +23,7 @@ from headrace.core.groups.group import ReadFrom, check_read_from
 from headrace.core.hashes.columns import Int64s
 from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Grant
+from headrace.core.scram import ScramSecret
 from headrace.core.text import counted
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.tables import (
@@ -37,10 +38,10 @@ from headrace.storage.tables import (
 
 Row = Mapping[str, Any]
 _TOPIC_TEXTS: Final = ("topickey", "topicname", "settings", "deleted_before")
-_OTHER_TEXTS: Final = ("groupname", "read_from", "tokenid", "name", "grants", "secret_hash", "ends", "holder")
+_OTHER_TEXTS: Final = ("groupname", "read_from", "tokenid", "name", "grants", "secret_hash", "ends", "holder", "scram")
 _TEXTS: Final = frozenset((*_TOPIC_TEXTS, *_OTHER_TEXTS))
 _BYTES: Final = frozenset(("metadata",))
-_NULLABLE: Final = ("consumers", "expires_us", "used_us", "holder", "committed", "leader_epoch", "metadata")
+_NULLABLE: Final = ("consumers", "expires_us", "used_us", "holder", "committed", "leader_epoch", "metadata", "scram")
 _ARCHIVE_VERSION: Final = 3
 
 
@@ -162,6 +163,8 @@ def _check_group(row: Row) -> None:
 
 def _check_token(row: Row) -> None:
     msgspec.json.decode(row["grants"], type=tuple[Grant, ...])
+    if row.get("scram") is not None:
+        msgspec.json.decode(row["scram"], type=ScramSecret)
 
 
 def _check_archive(row: Row) -> None:
