@@ -1,5 +1,5 @@
 .PHONY: help install install-quick run demo demo-postgres check quick test campaign fuzz test-kafka-tools test-object-store \
-	test-oldest-spark bench screenshots shape docs release clean kafka-jars kafka-spark s3-server s3-jars
+	test-oldest-spark bench screenshots shape docs release clean kafka-jars kafka-javascript kafka-spark s3-server s3-jars
 
 PYTHON ?= python3
 VENV := .venv
@@ -134,7 +134,10 @@ kafka-spark:
 	$(PYTHON) -m venv $(KAFKA_SPARK)
 	$(KAFKA_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check pyspark==4.0.0
 
-test-kafka-tools: install kafka-jars kafka-spark  ## programs of Apache Kafka; needs Java and Maven
+kafka-javascript:  # fetch kafkajs for test-kafka-tools, with npm
+	npm install --prefix tests/kafka_tools/javascript --no-package-lock --no-audit --no-fund --silent
+
+test-kafka-tools: install kafka-jars kafka-javascript kafka-spark  ## programs of Apache Kafka, kafkajs; needs Java, Maven, Node.js
 	$(PYTEST) -m kafka_tools tests/kafka_tools
 
 # An S3 server in Go that keeps objects as files. Its name is that of its module.

@@ -78,7 +78,7 @@ def _sizes(call: Call, asked: Iterable[_Asked]) -> list[dict[str, Any]]:
         except HeadraceError:
             # It was deleted meanwhile.
             continue
-        leaders = call.parts.nodes.leaders(each.reader.topic_id, range(len(sizes)))
+        leaders = call.parts.nodes.leaders(each.reader.topic_id, len(sizes))
         partitions = [
             {"partition_index": number, "partition_size": sizes[number], "offset_lag": 0, "is_future_key": False}
             for number in each.partitions
