@@ -316,7 +316,9 @@ async def _of_the_log(call: Call, part: _Part, offset: int) -> dict[str, Any]:
     try:
         reader = call.parts.bridge.broker.reader(part.topic)
         seen = reader.seen_offsets()
-        told = {} if seen is None else {"log_start_offset": seen.start.item(part.partition)}
+        told: dict[str, Any] = {}
+        if seen is not None and part.partition < len(seen.start):
+            told["log_start_offset"] = seen.start.item(part.partition)
         if reader.settings.timestamp_type == "broker" and offset != UNKNOWN_OFFSET:
             times = await call.parts.bridge.call(reader.times_of, {part.partition: offset})
             told["log_append_time"] = times.get(part.partition, -_MILLISECOND_US) // _MILLISECOND_US
