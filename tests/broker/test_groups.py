@@ -52,23 +52,26 @@ def positions(broker: Broker, topic: str, group: str) -> list[int]:
 def test_what_is_said_with_a_commit_ends_with_the_next_one(broker: Broker, topic: str) -> None:
     broker.register_group(topic, "readers")
     said = {0: CommitNote(50, 3, b"beyond"), 1: CommitNote(4, -1, b"within")}
-    broker.commit_notes(topic, "readers", {0: 10, 1: 4}, said, is_back=False)
-    assert broker.noted(topic, "readers") == said
+    broker.reader(topic).commit_notes("readers", {0: 10, 1: 4}, said, is_back=False)
+    assert broker.reader(topic).noted("readers") == said
     assert broker.committed(topic, "readers") == {0: 10, 1: 4}
     # Of the same offset something else may be said, by clients that say anything.
-    broker.commit_notes(topic, "readers", {1: 4}, {1: CommitNote(4, 1, b"other")}, is_back=False)
+    broker.reader(topic).commit_notes("readers", {1: 4}, {1: CommitNote(4, 1, b"other")}, is_back=False)
     broker.commit_offsets(topic, "readers", {1: 4})
-    assert broker.noted(topic, "readers")[1] == CommitNote(4, 1, b"other")
+    assert broker.reader(topic).noted("readers")[1] == CommitNote(4, 1, b"other")
     broker.commit_offsets(topic, "readers", {1: 5})
-    assert broker.noted(topic, "readers")[1] == CommitNote(5)
+    assert broker.reader(topic).noted("readers")[1] == CommitNote(5)
     generation = broker.describe_group(topic, "readers").generation
-    broker.commit_notes(topic, "readers", {0: 0}, {0: CommitNote(-2)}, is_back=True)
-    assert (broker.noted(topic, "readers")[0], positions(broker, topic, "readers")) == (CommitNote(-2), [0, 5, 0])
+    broker.reader(topic).commit_notes("readers", {0: 0}, {0: CommitNote(-2)}, is_back=True)
+    assert (broker.reader(topic).noted("readers")[0], positions(broker, topic, "readers")) == (
+        CommitNote(-2),
+        [0, 5, 0],
+    )
     assert broker.describe_group(topic, "readers").generation == generation + 1
     broker.seek(topic, "readers", {0: 3})
-    assert broker.noted(topic, "readers") == {0: CommitNote(3), 1: CommitNote(5)}
+    assert broker.reader(topic).noted("readers") == {0: CommitNote(3), 1: CommitNote(5)}
     with pytest.raises(GroupNotFound):
-        broker.noted(topic, "nobody")
+        broker.reader(topic).noted("nobody")
 
 
 # Fixed groups

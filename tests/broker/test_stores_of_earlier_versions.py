@@ -72,7 +72,7 @@ def test_they_go_on(url: str) -> None:
     with Broker.open(url) as broker:
         assert sum(row["value"] == b"new" for row in messages(broker, "orders")) == 1
         assert broker.committed("orders", "billing") == {0: 3, 1: 1}
-        broker.commit_notes("orders", "billing", {1: 0}, {1: CommitNote(-1, 2, b"said")}, is_back=True)
-        assert broker.noted("orders", "billing") == {0: CommitNote(3), 1: CommitNote(-1, 2, b"said")}
+        broker.reader("orders").commit_notes("billing", {1: 0}, {1: CommitNote(-1, 2, b"said")}, is_back=True)
+        assert broker.reader("orders").noted("billing") == {0: CommitNote(3), 1: CommitNote(-1, 2, b"said")}
         assert broker.list_groups("orders") == ["billing", "fixed", "more"]
         assert broker.offsets("plain") == {0: (3, ROUNDS + 2)}

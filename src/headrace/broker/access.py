@@ -33,12 +33,12 @@ from typing import Final
 
 from headrace.broker.clock import Clock, SystemClock
 from headrace.core.errors import HeadraceError, InvalidInput, Unauthenticated
+from headrace.core.hashes.scram import ScramSecret, secret_of
 from headrace.core.health.rules import EXPIRED_SECONDS_MAX, ends_soon
 from headrace.core.limits import MICROSECONDS, SCRAM_SALT_BYTES
 from headrace.core.names import check_id
 from headrace.core.reports.descriptions import TokenDescription
 from headrace.core.rights import ALL, ANYONE, NO_OWNERS, Caller, Grant, ProducerOwners, check_grants, has_full_access
-from headrace.core.scram import ScramSecret, secret_of
 from headrace.storage.catalog import Catalog
 from headrace.storage.tokens import TokenRecord
 

@@ -60,7 +60,6 @@ from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.errors import IdNotFound, InvalidInput, MessagesHeld, TopicDeleted, TopicNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
-from headrace.core.groups.notes import CommitNote
 from headrace.core.health.findings import Health
 from headrace.core.limits import (
     CLOCK_COMPARE_SECONDS,
@@ -201,11 +200,6 @@ class Broker:
     def topics(self) -> Topics:
         """The open topics: what is below the facade, for tools and tests in the same process."""
         return self._topics
-
-    @property
-    def topic_defaults(self) -> TopicDefaults:
-        """What a topic gets that is created without settings."""
-        return self._topics.defaults
 
     @property
     def store(self) -> Store:
@@ -644,20 +638,6 @@ class Broker:
     def seek(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
         """Move a group to other offsets, forward or back."""
         self._topics.find(topic).groups.seek(check_group_name(group), check_offsets(offsets))
-
-    def commit_notes(
-        self, topic: str, group: str, offsets: Mapping[int, int], notes: Mapping[int, CommitNote], is_back: bool
-    ) -> None:
-        """Commit beside the members of a group, with what a client of Kafka says; `is_back` if it may move back."""
-        groups, name = self._topics.find(topic).groups, check_group_name(group)
-        if is_back:
-            groups.seek(name, offsets, notes)
-        else:
-            groups.commit(name, offsets, None, None, notes=notes)
-
-    def noted(self, topic: str, group: str) -> dict[int, CommitNote]:
-        """What a client of Kafka is told of the commit of each partition that has one."""
-        return self._topics.find(topic).groups.noted(check_group_name(group))
 
     def forget_offsets(self, topic: str, group: str, partitions: Iterable[int]) -> None:
         """Forget the committed offsets of some partitions, of a group without members."""

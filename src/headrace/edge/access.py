@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from headrace.broker.access import Access, ProvenToken
 from headrace.core.errors import AccessDenied, Forbidden, HeadraceError
+from headrace.core.hashes.scram import ScramSecret
 from headrace.core.reports.descriptions import Identity
 from headrace.core.rights import ANYONE, Caller
-from headrace.core.scram import ScramSecret
 from headrace.edge import audit
 from headrace.edge.limits import Limits
 from headrace.edge.operations import OPERATIONS, check, check_producers

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, Insert, delete, insert, or_, select, update
 
+from headrace.core.hashes.scram import ScramSecret
 from headrace.core.rights import Grant
-from headrace.core.scram import ScramSecret
 from headrace.storage.tables import all_tokens
 from headrace.storage.transactions import SHORT_PATIENCE_SECONDS, Transactions
 

@@ -24,6 +24,7 @@ from headrace.core.checks import check_whole
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, StaleGeneration
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, ReadFrom
+from headrace.core.groups.notes import CommitNote
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECONDS, SESSION_TIMEOUT_SECONDS_MAX
 from headrace.core.messages import content_bytes
@@ -187,6 +188,19 @@ class TopicReader:
         Those that do not fit and those that cannot be read are omitted: reading them alone raises the reason.
         """
         return self._topic.read_many(positions, messages_max, bytes_max)
+
+    def noted(self, group: str) -> dict[int, CommitNote]:
+        """What a client of Kafka is told of the commit of each partition that has one."""
+        return self._groups.noted(check_group_name(group))
+
+    def commit_notes(
+        self, group: str, offsets: Mapping[int, int], notes: Mapping[int, CommitNote], is_back: bool
+    ) -> None:
+        """Commit beside the members of a group, with what a client of Kafka says; `is_back` if it may move back."""
+        if is_back:
+            self._groups.seek(check_group_name(group), offsets, notes)
+        else:
+            self._groups.commit(check_group_name(group), offsets, None, None, notes=notes)
 
     def read_as_member(
         self,

@@ -73,7 +73,7 @@ def test_groups_that_are_named_many_times_are_looked_up_once(
     # Without offsets there.
     site.broker.create_topic("named-3")
     site.broker.register_group("named-3", "named-0")
-    counted = Counted(site.broker, monkeypatch, "topics_of_groups", "list_groups", "delete_group", "noted")
+    counted = Counted(site.broker, monkeypatch, "topics_of_groups", "list_groups", "delete_group", "reader")
     names = [f"named-{number % MANY}" for number in range(5 * MANY)] + ["", "n\n"]
     described = client.call(DESCRIBE_GROUPS, 6, groups=names).groups
     assert [each.error_code for each in described] == [NONE] * 3 + [NOT_FOUND] * (MANY - 1)
@@ -81,7 +81,7 @@ def test_groups_that_are_named_many_times_are_looked_up_once(
     groups = [{"group_id": name, "topics": None} for name in names]
     fetched = client.call(OFFSET_FETCH, 8, groups=groups, require_stable=False).groups
     assert [len(each.topics) for each in fetched] == [2] * 3 + [0] * (MANY - 1)
-    assert counted.since() == {"topics_of_groups": 1, "noted": 7}
+    assert counted.since() == {"topics_of_groups": 1, "reader": 7}
     assert {"named-0", "named-1", "named-2"} <= {each.group_id for each in client.call(LIST_GROUPS, 5).groups}
     assert counted.since() == {"topics_of_groups": 1}
     results = client.call(DELETE_GROUPS, 2, groups_names=names).results
@@ -94,21 +94,21 @@ def test_topics_that_are_named_many_times_are_looked_up_once(
     site: Site, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.broker.create_topic("often", 2)
-    counted = Counted(site.broker, monkeypatch, "offsets", "commit_notes", "committed", "noted", "forget_offsets")
+    counted = Counted(site.broker, monkeypatch, "offsets", "reader", "committed", "forget_offsets")
     partitions = [{"partition_index": partition, "committed_offset": 0} for partition in (0, 1, 7)]
     named = {"group_id": "often", "generation_id_or_member_epoch": -1, "member_id": ""}
     topics = [{"name": "often", "partitions": partitions}] * MANY + [{"name": "never", "partitions": partitions}]
     answer = client.call(OFFSET_COMMIT, 8, topics=topics, **named)
     told = [(topic.name, [each.error_code for each in topic.partitions]) for topic in answer.topics]
     assert told == [("often", [0, 0, 3]), ("never", [3, 3, 3])]
-    assert counted.since() == {"offsets": 2, "committed": 1, "commit_notes": 1}
+    assert counted.since() == {"offsets": 2, "committed": 1, "reader": 1}
     asked = [{"name": "often", "partition_indexes": [0, partition]} for partition in (1, 7) * MANY]
     (topic,) = client.call(OFFSET_FETCH, 7, group_id="often", topics=asked, require_stable=False).topics
     assert [(each.partition_index, each.committed_offset) for each in topic.partitions] == [(0, 0), (1, 0), (7, -1)]
-    assert counted.since() == {"noted": 1}
+    assert counted.since() == {"reader": 1}
     (topic,) = client.call(OFFSET_DELETE, 0, group_id="often", topics=topics[:MANY]).topics
     assert [each.error_code for each in topic.partitions] == [0, 0, 3]
-    assert counted.since() == {"forget_offsets": 1}
+    assert counted.since() == {"reader": 1, "forget_offsets": 1}
 
 
 def test_an_expression_is_looked_up_when_topics_have_changed(

@@ -37,7 +37,7 @@ _MATCH, _LITERAL, _PREFIXED = 2, 3, 4
 _ALLOW: Final = 3
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """Operations by Kafka's numbers."""
 
     READ = 3
@@ -52,21 +52,21 @@ class Operation(IntEnum):
 
 
 _ON_TOPICS: Final = {
-    Right.PUBLISH: (Operation.WRITE, Operation.DESCRIBE),
-    Right.READ: (Operation.READ, Operation.DESCRIBE),
+    Right.PUBLISH: (AclOperation.WRITE, AclOperation.DESCRIBE),
+    Right.READ: (AclOperation.READ, AclOperation.DESCRIBE),
     Right.MANAGE: (
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
 }
 _ON_GROUPS: Final = {
     Right.PUBLISH: (),
-    Right.READ: (Operation.READ, Operation.DESCRIBE),
-    Right.MANAGE: (Operation.DELETE, Operation.DESCRIBE),
+    Right.READ: (AclOperation.READ, AclOperation.DESCRIBE),
+    Right.MANAGE: (AclOperation.DELETE, AclOperation.DESCRIBE),
 }
 
 
@@ -80,11 +80,11 @@ class Resource(NamedTuple):
 
 def cluster_operations(caller: Caller) -> int:
     """What a caller may do with the cluster, as bits."""
-    operations = {Operation.DESCRIBE}
+    operations = {AclOperation.DESCRIBE}
     if caller.may(Right.PUBLISH, "*"):
-        operations.add(Operation.IDEMPOTENT_WRITE)
+        operations.add(AclOperation.IDEMPOTENT_WRITE)
     if caller.may(Right.MANAGE, "*"):
-        operations |= {Operation.CREATE, Operation.DESCRIBE_CONFIGS}
+        operations |= {AclOperation.CREATE, AclOperation.DESCRIBE_CONFIGS}
     return sum(1 << operation for operation in operations)
 
 
@@ -127,7 +127,7 @@ def _resources(tokens: list[TokenRecord], request: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _entries(tokens: list[TokenRecord], request: Any) -> Iterator[tuple[Resource, str, Operation]]:
+def _entries(tokens: list[TokenRecord], request: Any) -> Iterator[tuple[Resource, str, AclOperation]]:
     """What tokens that are valid allow, each once, as far as it fits the filters."""
     now_us = time.time_ns() // 1_000
     if request.permission_type not in (_ANY, _ALLOW) or request.host_filter not in (None, "*"):
@@ -142,7 +142,7 @@ def _entries(tokens: list[TokenRecord], request: Any) -> Iterator[tuple[Resource
                 yield resource, principal, operation
 
 
-def _allowed(grant: Grant) -> Iterator[tuple[Resource, Operation]]:
+def _allowed(grant: Grant) -> Iterator[tuple[Resource, AclOperation]]:
     for right in sorted(grant.rights):
         is_limited = right == Right.MANAGE and "*" not in grant.groups
         for operation in () if is_limited else _ON_TOPICS[right]:

@@ -163,7 +163,7 @@ def _server_configs(call: Call, kind: int, name: str) -> list[dict[str, Any]]:
         raise InvalidInput("resource name", repr(name)[:100], f"this server has the id {own_id}: ask the other one")
     if not name:
         return []
-    defaults = call.parts.bridge.broker.topic_defaults
+    defaults = call.parts.bridge.broker.topics.defaults
     of_topics = {each["name"]: each["value"] for each in shown_configs(defaults.settings())}
     values = _SERVER_VALUES | {
         "auto.create.topics.enable": str(call.parts.settings.auto_create_topics).lower(),

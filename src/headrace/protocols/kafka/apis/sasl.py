@@ -15,8 +15,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from headrace.broker.access import ProvenToken
+from headrace.core.hashes.scram import HASHES, BadScram, ScramExchange, ScramKeys, ScramSecret
 from headrace.core.limits import SCRAM_ITERATIONS, SCRAM_SALT_BYTES
-from headrace.core.scram import HASHES, BadScram, ScramExchange, ScramKeys, ScramSecret
 
 MECHANISMS: Final = ("PLAIN", "OAUTHBEARER", *HASHES)
 _BEARER: Final = b"auth=Bearer "

@@ -21,9 +21,9 @@ from headrace.core.checks import check_partitions
 from headrace.core.errors import HeadraceError, InvalidInput, UnknownFormat
 from headrace.core.groups.group import ReadFrom, check_read_from
 from headrace.core.hashes.columns import Int64s
+from headrace.core.hashes.scram import ScramSecret
 from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Grant
-from headrace.core.scram import ScramSecret
 from headrace.core.text import counted
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.tables import (

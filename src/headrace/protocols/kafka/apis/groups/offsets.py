@@ -165,7 +165,7 @@ def _commit(call: Call, topic: str, group: str, notes: Notes) -> Codes:
         back = {partition: offset for partition, offset in good.items() if offset < committed.get(partition, 0)}
         forth = {partition: offset for partition, offset in good.items() if partition not in back}
         if forth:
-            broker.commit_notes(topic, group, forth, notes, is_back=False)
+            broker.reader(topic).commit_notes(group, forth, notes, is_back=False)
         good = back
         if back:
             _move_back(call, topic, group, committed, back, notes)
@@ -189,7 +189,7 @@ def _move_back(
 ) -> None:
     with call.principal.recording():
         call.principal.require("commit_back", topic, group)
-        call.parts.bridge.broker.commit_notes(topic, group, back, notes, is_back=True)
+        call.parts.bridge.broker.reader(topic).commit_notes(group, back, notes, is_back=True)
         shown = {partition: [before[partition], back[partition]] for partition in sorted(back)[:_SHOWN_MAX]}
         call.principal.name_change(partitions=len(back), offsets=shown)
 
@@ -287,7 +287,7 @@ def _of_topic(
     try:
         topic = seen_name(broker, call.principal.caller, ref)
         call.principal.require("committed", topic, group)
-        noted = broker.noted(topic, group)
+        noted = broker.reader(topic).noted(group)
     except (GroupNotFound, TopicNotFound):
         pass
     except HeadraceError as error:

@@ -6,8 +6,8 @@ from base64 import b64decode, b64encode
 
 import pytest
 
+from headrace.core.hashes.scram import HASHES, BadScram, ScramExchange, secret_of
 from headrace.core.limits import SCRAM_NONCE_BYTES_MAX
-from headrace.core.scram import HASHES, BadScram, ScramExchange, secret_of
 
 SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
