@@ -25,6 +25,10 @@ GROUP = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0
         ("INSERT INTO all_groups VALUES (1, 'b', NULL, 0, '-1', 0, 0)", "read_from"),
         ("INSERT INTO all_groups VALUES (1, '', NULL, 0, '0', 0, 0)", "group name"),
         ("INSERT INTO all_tokens VALUES ('id', 'name', 'hash', '[1]', 0, NULL, 5, NULL)", "tokenid 'id'"),
+        (
+            "INSERT INTO all_tokens VALUES ('id', 'name', 'hash', '[]', 0, NULL, 5, '{}')",
+            "tokenid 'id': Object missing",
+        ),
         ("INSERT INTO all_consumers VALUES (1, 'nobody', 0, 0, NULL, NULL, NULL)", "there is no such group"),
         ("INSERT INTO all_consumers VALUES (2, 'nobody', 0, 0, NULL, NULL, NULL)", "there is no such group"),
         ("INSERT INTO all_consumers VALUES (1, 'billing', 2, 0, NULL, NULL, NULL)", "the topic has 2 partitions"),
