@@ -134,7 +134,8 @@ kafka-spark:
 	$(PYTHON) -m venv $(KAFKA_SPARK)
 	$(KAFKA_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check pyspark==4.0.0
 
-kafka-javascript:  # fetch kafkajs for test-kafka-tools, with npm
+# kafkajs for test-kafka-tools, with npm.
+kafka-javascript:
 	npm install --prefix tests/kafka_tools/javascript --no-package-lock --no-audit --no-fund --silent
 
 test-kafka-tools: install kafka-jars kafka-javascript kafka-spark  ## programs of Apache Kafka, kafkajs; needs Java, Maven, Node.js

@@ -558,8 +558,7 @@ class Broker:
         found, name = self._topics.find(topic), check_group_name(group)
         size = None if consumers is None else rules.check_consumers(consumers)
         given = rules.check_important(important), rules.check_read_from(read_from)
-        # One of a fixed size is read by native consumers, which need not join.
-        with nullcontext() if size is None else self.claims.native(found.record.name, name):
+        with self.claims.sized(found.record.name, name, size):
             found.groups.register(name, size, *given, self.servers.id)
         return describe_group(found, name, self._clock.now_us())
 
@@ -575,15 +574,13 @@ class Broker:
         """Join a group, or renew the membership; the group is created if it does not exist.
 
         `max_poll_seconds` is how long the member may take to let a partition go; with 0 it is taken at once.
-        `topic_index` is the index of the topic among those that the member reads, if it reads several: the partitions
-        of all of them are then divided evenly.
+        `topic_index` is that of the topic among several that the member reads: all partitions are then divided evenly.
         """
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
+        times = session_timeout_seconds, max_poll_seconds
         with self.claims.native(found.record.name, name):
-            joined = found.groups.join(
-                name, member, session_timeout_seconds, max_poll_seconds, topic_index, self.servers.id
-            )
+            joined = found.groups.join(name, member, *times, topic_index, self.servers.id)
         return self._membership(found, joined, member)
 
     def heartbeat(

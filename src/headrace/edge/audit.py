@@ -51,7 +51,7 @@ class Refusals:
         """Count one; whether it is to be written."""
         who = principal, address if principal == UNKNOWN else ""
         with self._lock:
-            if who not in self._counts and len(self._counts) >= _COUNTED_MAX:
+            if principal == UNKNOWN and who not in self._counts and len(self._counts) >= _COUNTED_MAX:
                 who = _OTHERS
             self._counts[who] += 1
             return self._counts[who] <= AUDIT_REFUSALS_PER_MINUTE

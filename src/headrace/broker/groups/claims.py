@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from headrace.broker.cluster.servers import Servers
 from headrace.broker.groups.outside_members import OutsideMembers
@@ -46,6 +46,10 @@ class GroupClaims:
         with self._turns.of(group):
             self.outside.check(topic, group)
             yield
+
+    def sized(self, topic: str, group: str, consumers: int | None) -> AbstractContextManager[None]:
+        """The same for native consumers of a group of a fixed size, which need not join; nothing without a size."""
+        return nullcontext() if consumers is None else self.native(topic, group)
 
     def claim(self, group: str, topics: Collection[str], kind: str) -> None:
         """Refuse a group that has native members in any of these topics; no server lets any in from now on.

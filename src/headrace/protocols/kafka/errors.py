@@ -13,7 +13,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from headrace.core import errors as core
-from headrace.protocols.kafka.messages.rows import Rows
+from headrace.protocols.kafka.messages.rows import NumberRows
 from headrace.protocols.kafka.records.header import BadRecords
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def _first_error(answer: Mapping[str, Any]) -> int:
     if code:
         return code
     for parts in answer.values():
-        if type(parts) is Rows and (code := parts.first_error()):
+        if type(parts) is NumberRows and (code := parts.first_error()):
             return code
         if type(parts) is list:
             for part in parts:

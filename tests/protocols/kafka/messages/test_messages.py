@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from headrace.protocols.kafka.apis.table import APIS
 from headrace.protocols.kafka.errors import outcome_of
 from headrace.protocols.kafka.messages.reader import BadRequest, FieldReader
-from headrace.protocols.kafka.messages.rows import Rows
+from headrace.protocols.kafka.messages.rows import NumberRows
 from headrace.protocols.kafka.messages.schema import SchemaField, Struct, request_schema, response_schema
 from headrace.protocols.kafka.messages.writer import Writer
 
@@ -70,7 +70,7 @@ def test_rows_are_what_their_structs_are(version: int, count: int) -> None:
     leaders = np.array([-1, 0, (1 << 31) - 1, -(1 << 31), 255] * count, np.int32)[:count]
     struct = response_schema(METADATA, version).struct
     each: Any = [partition(*pair) for pair in zip(numbers.tolist(), leaders.tolist(), strict=True)]
-    rows = Rows(partition, number=numbers, leader=leaders)
+    rows = NumberRows(partition, number=numbers, leader=leaders)
     one, other = ({"brokers": [], "topics": [{"name": "t", "partitions": parts}]} for parts in (rows, each))
     assert written(struct, one) == written(struct, other)
 
@@ -81,13 +81,13 @@ def test_rows_have_numbers_of_any_length() -> None:
 
     ends = np.array([-1, 0, 1 << 62, 255], np.int64)
     codes, numbers = np.array([0, 0, 3, 7], np.int16), np.arange(4, dtype=np.int32)
-    rows = Rows(partition, number=numbers, error_code=codes, end=ends)
+    rows = NumberRows(partition, number=numbers, error_code=codes, end=ends)
     every: Any = [partition(*row) for row in zip(numbers.tolist(), codes.tolist(), ends.tolist(), strict=True)]
     struct = response_schema(LIST_OFFSETS, 9).struct
     one, other = ({"topics": [{"name": "t", "partitions": parts}]} for parts in (rows, every))
     assert written(struct, one) == written(struct, other)
     assert outcome_of(one) == outcome_of(other) == "unknown_topic_or_partition"
-    assert outcome_of({"topics": [{"partitions": Rows(partition, number=numbers)}]}) == "none"
+    assert outcome_of({"topics": [{"partitions": NumberRows(partition, number=numbers)}]}) == "none"
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from headrace.protocols.kafka.apis.acls import cluster_operations
 from headrace.protocols.kafka.apis.call import Call
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of, topic_uuid
 from headrace.protocols.kafka.errors import code_of
-from headrace.protocols.kafka.messages.rows import Rows
+from headrace.protocols.kafka.messages.rows import NumberRows
 
 CLUSTER_ID: Final = "headrace"
 # The settings of topics that are created over Kafka.
@@ -135,7 +135,10 @@ def _topic(call: Call, found: _Found) -> dict[str, Any]:
         return {**described, "partitions": []}
     reader, first, stop = found.reader, found.partitions.start, found.partitions.stop
     leaders = call.parts.nodes.leaders(reader.topic_id, reader.partitions)[first:stop]
-    return {**described, "partitions": Rows(_partition, number=np.arange(first, stop, dtype=np.int32), leader=leaders)}
+    return {
+        **described,
+        "partitions": NumberRows(_partition, number=np.arange(first, stop, dtype=np.int32), leader=leaders),
+    }
 
 
 def _partition(number: int, leader: int) -> dict[str, Any]:

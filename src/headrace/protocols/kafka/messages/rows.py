@@ -1,6 +1,6 @@
 """Arrays of very many structs that differ in some numbers only, such as all partitions of a topic.
 
-    Rows(lambda number, leader: {"partition_index": number, "leader_id": leader, ...}, number=[0, 1], leader=[7, 7])
+    NumberRows(lambda number, leader: {"partition_index": number, "leader_id": leader}, number=numbers, leader=leaders)
 
 One struct is encoded, and then copied for each row with its numbers in place: 10,000 partitions take less than a
 millisecond. A column has the type of its fields, which are numbers of a fixed length, or elements of arrays of such.
@@ -17,7 +17,7 @@ import numpy.typing as npt
 _NO_CODES: Final = np.zeros(0, np.int16)
 
 
-class Rows:
+class NumberRows:
     """The structs that a function makes of the numbers of each row; `columns` are their numbers, by parameter.
 
     A column of error codes is called `error_code`.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from headrace.protocols.kafka.messages.rows import Rows
+from headrace.protocols.kafka.messages.rows import NumberRows
 from headrace.protocols.kafka.messages.schema import NUMBERS, Numbers, SchemaField, Struct
 
 # Parts are joined when there are more: a number of a few bytes is an object of forty.
@@ -84,7 +84,7 @@ class Writer:
             self.unsigned_varint(count + 1)
         else:
             self.number("int32", count)
-        if isinstance(value, Rows):
+        if isinstance(value, NumberRows):
             self.parts.append(value.encoded(lambda element: _encoded(field, element, is_flexible)))
             return
         for element in value or ():

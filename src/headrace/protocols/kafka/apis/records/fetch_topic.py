@@ -19,7 +19,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.hashes.columns import Int64s
 from headrace.protocols.kafka.apis.topic_ids import TopicRef
 from headrace.protocols.kafka.errors import code_of
-from headrace.protocols.kafka.messages.rows import Rows
+from headrace.protocols.kafka.messages.rows import NumberRows
 from headrace.storage.interface import OffsetRange
 
 Bools = npt.NDArray[np.bool_]
@@ -260,7 +260,7 @@ class FetchPart:
             return len(self.numbers)
         return int(np.count_nonzero(self.is_news)) + sum(not self.is_news[place] for place in self.records)
 
-    def answers(self) -> list[dict[str, Any]] | Rows:
+    def answers(self) -> list[dict[str, Any]] | NumberRows:
         """The answer about each partition about which there is anything to say."""
         columns = self.numbers, self.codes, self.starts, self.ends
         places: Sequence[int] = range(len(self.numbers))
@@ -272,7 +272,7 @@ class FetchPart:
         if len(places) > _ROWS_MIN and not self.records:
             types = np.int32, np.int16, np.int64, np.int64
             number, code, start, end = (column.astype(kind) for column, kind in zip(columns, types, strict=True))
-            return Rows(_answer, number=number, error_code=code, start=start, end=end)
+            return NumberRows(_answer, number=number, error_code=code, start=start, end=end)
         return [
             _answer(number, code, start, end, self.records.get(place, b""))
             for place, number, code, start, end in zip(places, *(each.tolist() for each in columns), strict=True)
