@@ -78,7 +78,6 @@ def accept(batch: pa.RecordBatch, settings: TopicSettings, partitions: int) -> p
     """The batch in canonical form, without all-null columns; raises an error that names field, value and rule."""
     if not isinstance(batch, pa.RecordBatch):
         raise InvalidInput("batch", type(batch).__name__, "it must be a pyarrow RecordBatch")
-    _check_rows(batch)
     _check_layout(batch)
     return _accepted(batch, settings, partitions)
 
@@ -127,9 +126,7 @@ def accept_all(
             # Concatenating trusts offsets and indices, so they are checked before.
             for batch in batches:
                 _check_layout(batch)
-            together = pa.concat_batches(batches)
-            _check_rows(together)
-            return [_accepted(together, settings, partitions)], []
+            return [_accepted(pa.concat_batches(batches), settings, partitions)], []
         except Exception:
             # Checking each batch separately shows which one is invalid.
             pass
@@ -223,13 +220,10 @@ def _shown_times(column: pa.Array) -> pa.Array:
 _STORED_TYPES: Final = [(field.name, field.type) for field in STORED_SCHEMA]
 
 
-def _check_rows(batch: pa.RecordBatch) -> None:
-    if batch.num_rows > BATCH_ROWS_MAX:
-        raise InvalidInput("batch", f"{batch.num_rows} rows", f"at most {BATCH_ROWS_MAX} rows in a batch")
-
-
 def _check_layout(batch: pa.RecordBatch) -> None:
     """Refuse offsets, indices and text that Arrow's readers do not check: what comes after relies on them."""
+    if batch.num_rows > BATCH_ROWS_MAX:
+        raise InvalidInput("batch", f"{batch.num_rows} rows", f"at most {BATCH_ROWS_MAX} rows in a batch")
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
