@@ -11,6 +11,25 @@ import pyarrow as pa
 TRIM_BYTES: Final = 32 << 20
 
 
+class Peak:
+    """The most bytes that were held since the allocator was last asked to give memory back."""
+
+    def __init__(self) -> None:
+        self._most = 0
+
+    def see(self, held: int) -> None:
+        """So much is held now."""
+        if held > self._most:
+            self._most = held
+
+    def is_over(self, held: int, size: int = TRIM_BYTES) -> bool:
+        """Whether this much was held at once and nearly all of it is gone; then that counts no more."""
+        if self._most < size or held > self._most // 8:
+            return False
+        self._most = held
+        return True
+
+
 def trim() -> None:
     """Give free memory back to the system, as far as Arrow and the C library can."""
     pa.default_memory_pool().release_unused()

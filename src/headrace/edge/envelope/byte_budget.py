@@ -17,6 +17,7 @@ from itertools import count
 from typing import NamedTuple
 
 from headrace.core.errors import Overloaded
+from headrace.edge.envelope.allocator import Peak
 
 
 class _Waiter(NamedTuple):
@@ -34,8 +35,7 @@ class ByteBudget:
         self.bytes_max = bytes_max
         self.share_max = bytes_max if share_max is None else share_max
         self.taken = 0
-        # The most that was taken, see `has_given_back`.
-        self._peak = 0
+        self.peak = Peak()
         self._wait_seconds = wait_seconds
         self._held: dict[str, int] = {}
         # Who waits, by owner, in the order of their turns. Nobody has an empty line.
@@ -89,20 +89,13 @@ class ByteBudget:
         self._hold(-size, owner)
         self._admit()
 
-    def has_given_back(self, size: int) -> bool:
-        """Whether this much was taken at once and nearly all of it was given back; then that counts no more."""
-        if self._peak < size or self.taken > self._peak // 8:
-            return False
-        self._peak = self.taken
-        return True
-
     def _is_within_share(self, size: int, owner: str) -> bool:
         held = self._held.get(owner, 0)
         return not held or held + size <= self.share_max
 
     def _hold(self, size: int, owner: str) -> None:
         self.taken += size
-        self._peak = max(self._peak, self.taken)
+        self.peak.see(self.taken)
         if owner:
             held = self._held.get(owner, 0) + size
             if held:

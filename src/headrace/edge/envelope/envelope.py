@@ -55,6 +55,13 @@ class Envelope:
     answers: ByteBudget
     closed: RepeatedWarnings
 
+    def has_given_back(self) -> bool:
+        """Whether much was held at once and is gone, so that the allocator has memory to give back."""
+        budgets = (self.received, self.decompressed, self.answers)
+        # Each is looked at: a peak that is over counts no more.
+        over = [budget.peak.is_over(budget.taken) for budget in budgets]
+        return any(over)
+
 
 def envelope(protocol: str, settings: EnvelopeSettings, limits: Limits, logger: logging.Logger) -> Envelope:
     """The envelope of a protocol, by the section of its settings; each caller gets a part of a budget."""

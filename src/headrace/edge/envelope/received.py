@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from headrace.edge.envelope.allocator import Peak
 from headrace.edge.limits import Slots
 
 # What a connection that reads again may bring before it is stopped once more: what the event loop reads at once.
@@ -32,6 +33,7 @@ class ReceivedBytes:
         self._bytes_max = bytes_max
         self._shares = shares
         self.taken = 0
+        self.peak = Peak()
         # Receivers that wait, by owner; an owner that was served goes to the end. Nobody has an empty line.
         self._lines: dict[str, deque[Receiver]] = {}
         self._passes: dict[str, Receiver] = {}
@@ -67,6 +69,7 @@ class ReceivedBytes:
 
     def _count(self, owner: str, size: int) -> None:
         self.taken += size
+        self.peak.see(self.taken)
         self._shares.add(owner, size)
 
     def _wait(self, receiver: Receiver) -> None:

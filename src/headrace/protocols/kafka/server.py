@@ -179,5 +179,5 @@ class KafkaServer:
                 frames.check_deadline(now)
             bounds.received.serve()
             bounds.closed.summarise()
-            if bounds.answers.has_given_back(allocator.TRIM_BYTES):
+            if bounds.has_given_back():
                 await bridge.call(allocator.trim)
