@@ -162,7 +162,7 @@ def test_partitions_that_were_lost_are_distinguished(client: Client, broker: Bro
 def test_a_member_that_does_not_poll_leaves_until_it_does(client: Client) -> None:
     client.create_topic("orders", partitions=2)
     fill(client, 10)
-    with client.consumer("orders", "billing", max_poll_seconds=1) as consumer:
+    with client.consumer("orders", "billing", max_poll_seconds=3) as consumer:
         poll_until([consumer], lambda: sum(consumer.positions().values()) == 10)
         eventually(lambda: client.describe_group("orders", "billing").members == {})
         assert consumer.commit() == [], "it joined again, and nobody else had them"
