@@ -43,7 +43,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         report = PipelineReport(run_id="1", state="failed", started_us=1, lag_messages=1, batch_seconds=0.5)
         site.broker.report_pipeline("orders", "land", report)
         site.limits.count_refusal("till", "streams_max")
-        site.limits.kafka.count("Produce", "none", 10, 20)
+        site.limits.traffic["kafka"].count("Produce", "none", 10, 20)
         topic = site.broker.topics.find("orders").topic.log
         # The store of these tests does not sync, and this topic fails.
         topic.sync_seconds.observe(0.01)

@@ -339,11 +339,11 @@ def test_requests_of_kafka_clients_are_counted(doors: Doors) -> None:
         refused = client.call(FETCH, 4, topics=[{"topic": "no-topic", "partitions": [{"partition": 0}]}], max_wait=0)
         assert refused.responses[0].partitions[0].error_code != 0
         found = parse(httpx.get(f"{doors.http}/metrics", timeout=PATIENCE_SECONDS).raise_for_status().text)
-    requests = {(labels["api"], labels["error"]): count for labels, count in found["headrace_kafka_requests_total"]}
-    assert requests["Produce", "none"] > 0
-    assert requests["Fetch", "unknown_topic_or_partition"] == 1
+    requests = {tuple(labels.values()): count for labels, count in found["headrace_protocol_requests_total"]}
+    assert requests["kafka", "Produce", "none"] > 0
+    assert requests["kafka", "Fetch", "unknown_topic_or_partition"] == 1
     for name in ("bytes_in_total", "bytes_out_total", "connections"):
-        assert found[f"headrace_kafka_{name}"][0][1] > 0
+        assert found[f"headrace_protocol_{name}"][0][1] > 0
 
 
 def test_a_line_may_stand_for_null(doors: Doors) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Annotated, Final
@@ -91,8 +92,8 @@ class Limits:
                 what, f"limits.{name}", getattr(settings, name), self.count_refusal, f"limits.{total_name}", total_max
             )
 
-        # Counted beside the limits, which all protocols of a server share.
-        self.kafka = Traffic()
+        # By protocol, of those that count their own requests; beside the limits, which all protocols share.
+        self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self.streams = slots("streams and long polls", "streams_max")
         self.flight_streams = slots("Flight streams", "flight_streams_max", has_total=True)
         self.flight_uploads = slots("Flight uploads", "flight_uploads_max", has_total=True)

@@ -155,10 +155,12 @@ _ALL: Final = (
     # Callers
     _counter("limited", ("principal", "limit"), "Times a limit refused a caller or held it back"),
     _gauge("flight_calls", ("kind",), "Flight calls and streams in progress: read, upload or call"),
-    _gauge("kafka_connections", _NONE, "Open connections of Kafka clients"),
-    _counter("kafka_requests", ("api", "error"), "Kafka requests answered, by API and the first error in the answer"),
-    _counter("kafka_bytes_in", _NONE, "Bytes of Kafka requests"),
-    _counter("kafka_bytes_out", _NONE, "Bytes of answers to Kafka requests"),
+    _gauge("protocol_connections", ("protocol",), "Open connections, of protocols that count them: Kafka"),
+    _counter(
+        "protocol_requests", ("protocol", "request", "error"), "Requests answered, and the first error in the answer"
+    ),
+    _counter("protocol_bytes_in", ("protocol",), "Bytes of requests"),
+    _counter("protocol_bytes_out", ("protocol",), "Bytes of answers"),
 )
 
 METRICS: Final = {metric.name: metric for metric in _ALL}

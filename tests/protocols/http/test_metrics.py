@@ -84,7 +84,7 @@ def test_a_server_shows_the_metrics_of_the_table_and_no_others(site: Site) -> No
     site.broker.commit_offsets("orders", "billing", {0: 0}, 0)
     site.broker.fetch("orders", 0, 0)
     site.limits.count_refusal("till", "streams_max")
-    site.limits.kafka.count("Produce", "none", 10, 20)
+    site.limits.traffic["kafka"].count("Produce", "none", 10, 20)
     report = PipelineReport(run_id="1", state="running", started_us=1, lag_messages=7, batch_seconds=0.5)
     site.broker.report_pipeline("orders", "land", report)
     # The store of these tests does not sync.

@@ -9,11 +9,10 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -27,7 +26,7 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import is_wildcard, parse_address, url_of
 from headrace.cli.server import logs
 from headrace.cli.server.console_process import console_beside
-from headrace.cli.server.endpoints import Shared, running, start_flight, start_kafka
+from headrace.cli.server.protocols import OFF, PROTOCOLS, Shared, running
 from headrace.cli.server.settings import ServeSettings, described, unknown_variables
 from headrace.cli.server.stop_deadline import StopDeadline, leave
 from headrace.cli.server.store_check import check_store
@@ -46,8 +45,6 @@ from headrace.protocols.http.app import make_app
 from headrace.storage.open import shown
 
 VERSION: Final = version("headrace")
-OFF: Final = "off"
-Protocol = Literal["http", "flight", "kafka"]
 
 # New objects after which the garbage collector looks for cycles; Python's own default is 700.
 _COLLECT_AFTER: Final = 20_000
@@ -92,16 +89,17 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
     for line in unknown_variables(environment):
         logger.warning("%s", line)
     tls = _tls_files(settings)
-    _check_kafka(settings)
+    for each in PROTOCOLS:
+        each.check(settings)
     stop_tracing = _start_tracing() if settings.tracing else None
-    bound: dict[Protocol, list[socket.socket]] = {}
+    bound: dict[str, list[socket.socket]] = {}
     # stop_seconds for running requests, and again for closing the store.
     deadline = StopDeadline(2 * settings.rest.stop_seconds)
     left_open: list[str] = []
     try:
         for protocol, address in _addresses(settings).items():
             bound[protocol] = _bind(address, protocol)
-        listeners, flight, kafka = bound["http"], bound.get("flight"), bound.get("kafka")
+        listeners, flight = bound["http"], bound.get("flight")
         with _opened(settings) as broker:
             broker.described_settings = described(settings, places)
             _create_first_token(broker.access, settings.first_token_file)
@@ -119,18 +117,15 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
             authorities = _expiries(tls, "client_ca")
             broker.health.certificates = _expiries(tls, "certificate") + authorities
             shared = Shared(broker, access, settings, tls, limits)
-            with (
-                running(start_flight, shared, flight, left_open) as flights,
-                running(start_kafka, shared, kafka, left_open) as kafkas,
-                console_beside(settings, flights[0].url if flights else None) as console_url,
-            ):
-                endpoints = (*flights, *kafkas)
+            with ExitStack() as stack:
+                endpoints = stack.enter_context(running(shared, bound, left_open))
+                urls = {endpoint.protocol: endpoint.url for endpoint in endpoints}
+                console_url = stack.enter_context(console_beside(settings, urls.get("flight")))
+                host, port = parse_address(settings.http)[0], server.port_of(listeners)
+                urls = {"http": url_of("http" if tls is None else "https", host, port), **urls}
 
                 def say_ready() -> None:
                     _settle_memory()
-                    host, port = parse_address(settings.http)[0], server.port_of(listeners)
-                    urls = {"http": url_of("http" if tls is None else "https", host, port)}
-                    urls |= {endpoint.protocol: endpoint.url for endpoint in endpoints}
                     _announce(broker, settings, urls, console_url)
 
                 def reload() -> None:
@@ -163,7 +158,8 @@ def check_settings(settings: ServeSettings) -> list[str]:
     check(lambda: _tls_files(settings))
     for protocol, address in _addresses(settings).items():
         check(partial(parse_address, address, protocol))
-    check(lambda: _check_kafka(settings))
+    for each in PROTOCOLS:
+        check(partial(each.check, settings))
     check(lambda: check_store(settings.store))
     return problems
 
@@ -186,20 +182,16 @@ def _advertised(settings: ServeSettings, urls: Mapping[str, str]) -> dict[str, s
         assert parts.port is not None, "a server listens on a port"
         own_host = socket.gethostname() if is_wildcard(parts.hostname) else parts.hostname or ""
         found[protocol] = url_of(parts.scheme, settings.advertised_name or own_host, parts.port)
-    if "kafka" in found and settings.kafka.advertised:
-        found["kafka"] = f"{urlsplit(found['kafka']).scheme}://{settings.kafka.advertised}"
+    for each in PROTOCOLS:
+        if each.name in found and each.advertised(settings):
+            found[each.name] = f"{urlsplit(found[each.name]).scheme}://{each.advertised(settings)}"
     return found | ({"console": settings.console_url} if settings.console_url else {})
 
 
-def _addresses(settings: ServeSettings) -> dict[Protocol, str]:
+def _addresses(settings: ServeSettings) -> dict[str, str]:
     """The listen address of each protocol that is not off."""
-    given: dict[Protocol, str] = {"http": settings.http, "flight": settings.flight, "kafka": settings.kafka.listen}
-    return {protocol: address for protocol, address in given.items() if protocol == "http" or address != OFF}
-
-
-def _check_kafka(settings: ServeSettings) -> None:
-    if settings.kafka.listen != OFF and find_spec("kio") is None:
-        raise Failure(Exit.USAGE, "the Kafka protocol needs kio: install headrace[kafka], or set kafka.listen to off")
+    given = {protocol.name: protocol.listen(settings) for protocol in PROTOCOLS}
+    return {"http": settings.http} | {name: address for name, address in given.items() if address != OFF}
 
 
 def _tls_files(settings: ServeSettings) -> server.TlsFiles | None:
@@ -236,7 +228,7 @@ def _expiries(tls: server.TlsFiles | None, field: Literal["certificate", "client
     return [Expiry(Place("certificate", name=str(file)), begin_us, end_us)]
 
 
-def _bind(address: str, protocol: Protocol) -> list[socket.socket]:
+def _bind(address: str, protocol: str) -> list[socket.socket]:
     host, port = parse_address(address, protocol)
     try:
         return server.bind(host, port)
@@ -284,7 +276,7 @@ def _create_first_token(access: Access, file: str) -> None:
 def _must_authenticate(
     listeners: Sequence[socket.socket],
     access: Access,
-    protocol: Protocol,
+    protocol: str,
     settings: ServeSettings,
 ) -> bool:
     """Whether every request needs a token, even after the last one is revoked: if other machines can connect."""

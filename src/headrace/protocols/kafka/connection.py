@@ -77,7 +77,7 @@ class KafkaConnection:
         self._parts = parts
         self._frames = frames
         self._place = place
-        self._traffic = parts.gate.limits.kafka
+        self._traffic = parts.gate.limits.traffic["kafka"]
         self._login = sasl.Login(parts.gate.scram)
         self._host = frames.host
         self._advertised = _advertised(parts.settings.advertised, frames.extra("sockname"))

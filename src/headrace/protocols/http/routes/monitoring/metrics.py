@@ -241,14 +241,16 @@ def _limited(limits: Limits) -> Iterator[str]:
     slots = (("read", limits.flight_streams), ("upload", limits.flight_uploads), ("call", limits.flight_calls))
     open_now = ((f'{{kind="{kind}"}}', slot.total) for kind, slot in slots)
     yield from _family("flight_calls", open_now)
-    kafka = limits.kafka
-    yield from _family("kafka_connections", [("", kafka.connections)])
-    answered = kafka.requests().items()
-    yield from _family(
-        "kafka_requests_total", ((f'{{api="{api}",error="{error}"}}', n) for (api, error), n in answered)
+    traffic = [(f'protocol="{name}"', each) for name, each in sorted(limits.traffic.items())]
+    yield from _family("protocol_connections", ((f"{{{label}}}", each.connections) for label, each in traffic))
+    answered = (
+        (f'{{{label},request="{request}",error="{error}"}}', count)
+        for label, each in traffic
+        for (request, error), count in each.requests().items()
     )
-    yield from _family("kafka_bytes_in_total", [("", kafka.bytes_in)])
-    yield from _family("kafka_bytes_out_total", [("", kafka.bytes_out)])
+    yield from _family("protocol_requests_total", answered)
+    yield from _family("protocol_bytes_in_total", ((f"{{{label}}}", each.bytes_in) for label, each in traffic))
+    yield from _family("protocol_bytes_out_total", ((f"{{{label}}}", each.bytes_out) for label, each in traffic))
 
 
 def _family(name: str, samples: Iterable[tuple[str, float]]) -> Iterator[str]:

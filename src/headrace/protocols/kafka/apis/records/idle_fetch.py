@@ -164,7 +164,7 @@ class IdleFetch(asyncio.Event):
     def _answer(self) -> None:
         self._end()
         answer = b"".join([self._answer_head, self._number, self._answer_rest])
-        self._parts.gate.limits.kafka.count("Fetch", self._outcome, self._size, len(answer))
+        self._parts.gate.limits.traffic["kafka"].count("Fetch", self._outcome, self._size, len(answer))
         self._frames.end_shortcut(answer)
 
     def _give_back(self) -> None:

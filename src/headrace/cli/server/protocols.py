@@ -1,18 +1,21 @@
-"""The protocol servers beside HTTP: Flight and Kafka, each on the port that was reserved for it.
+"""The protocols of a server beside HTTP: a list, which everything that starts, checks or names them goes through.
 
-Both live as long as a `with` block. One that cannot be stopped in time is reported, so that the process does not wait
-for its threads.
+A new protocol is a folder under `protocols/`, its section of the settings, and an entry here. Each runs on the port
+that was reserved for it, as long as a `with` block. One that cannot be stopped in time is reported, so that the process
+does not wait for its threads.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from typing import Final, NamedTuple
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
+from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import parse_address, url_of
 from headrace.cli.server.settings import ServeSettings
 from headrace.edge.limits import Limits
@@ -20,6 +23,7 @@ from headrace.protocols.flight.listener import Certificates, FlightListener
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http import server
 
+OFF: Final = "off"
 # Followers check twice a second whether the server is stopping.
 _STOP_SECONDS: Final = 5.0
 
@@ -52,26 +56,46 @@ class Shared(NamedTuple):
         return min(_STOP_SECONDS, self.settings.rest.stop_seconds)
 
 
+class Protocol(NamedTuple):
+    """A protocol that a server can speak.
+
+    listen: its listen address, or OFF.
+    start: starts it on the sockets that were reserved.
+    module: what it needs to be installed, by the extra of its own name.
+    advertised: the HOST:PORT that clients are told instead of the server's own, or nothing.
+    """
+
+    name: str
+    listen: Callable[[ServeSettings], str]
+    start: Callable[[Shared, list[socket.socket]], Endpoint]
+    module: str = ""
+    advertised: Callable[[ServeSettings], str] = lambda settings: ""
+
+    def check(self, settings: ServeSettings) -> None:
+        """Raise what keeps it from being started."""
+        if self.module and self.listen(settings) != OFF and find_spec(self.module) is None:
+            what = f"the {self.name.capitalize()} protocol needs {self.module}"
+            raise Failure(Exit.USAGE, f"{what}: install headrace[{self.name}], or set {self.name}.listen to off")
+
+
 @contextmanager
-def running(
-    start: Callable[[Shared, list[socket.socket]], Endpoint],
-    shared: Shared,
-    sockets: list[socket.socket] | None,
-    left_open: list[str],
-) -> Iterator[list[Endpoint]]:
-    """Run a protocol if a port was reserved for it; if it cannot be stopped in time, its URL goes to `left_open`."""
-    if sockets is None:
-        yield []
-        return
-    endpoint = start(shared, sockets)
-    try:
-        yield [endpoint]
-    finally:
-        if not endpoint.stop():
-            left_open.append(endpoint.url)
+def running(shared: Shared, bound: Mapping[str, list[socket.socket]], left_open: list[str]) -> Iterator[list[Endpoint]]:
+    """Run the protocols that a port was reserved for; the URL of one that cannot be stopped goes to `left_open`."""
+    with ExitStack() as stack:
+        endpoints: list[Endpoint] = []
+        for protocol in PROTOCOLS:
+            if protocol.name in bound:
+                endpoints.append(endpoint := protocol.start(shared, bound[protocol.name]))
+                stack.callback(_stop, endpoint, left_open)
+        yield endpoints
 
 
-def start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
+def _stop(endpoint: Endpoint, left_open: list[str]) -> None:
+    if not endpoint.stop():
+        left_open.append(endpoint.url)
+
+
+def _start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
     """Flight, which binds the port itself; it would share one that is in use, so the port was reserved first."""
     port, tls = server.port_of(reserved), shared.tls
     server.close_all(reserved)
@@ -95,7 +119,7 @@ def start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
     return Endpoint("flight", url, listener.reload, lambda: listener.stop(shared.stop_seconds))
 
 
-def start_kafka(shared: Shared, listeners: list[socket.socket]) -> Endpoint:
+def _start_kafka(shared: Shared, listeners: list[socket.socket]) -> Endpoint:
     """Kafka, which shares the TLS context of its port with all connections to come."""
     # Imported here: what it needs is an extra.
     from headrace.protocols.kafka.server import KafkaServer
@@ -113,3 +137,15 @@ def start_kafka(shared: Shared, listeners: list[socket.socket]) -> Endpoint:
     host = parse_address(settings.listen)[0]
     url = url_of("kafka+tls" if tls else "kafka", host, server.port_of(listeners))
     return Endpoint("kafka", url, reload, kafka.stop)
+
+
+PROTOCOLS: Final = (
+    Protocol("flight", lambda settings: settings.flight, _start_flight),
+    Protocol(
+        "kafka",
+        lambda settings: settings.kafka.listen,
+        _start_kafka,
+        module="kio",
+        advertised=lambda settings: settings.kafka.advertised,
+    ),
+)
