@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
+from headrace.broker.publish.intake import TopicIntake
 from headrace.protocols.flight.server import FlightServer
 from headrace.wire.tickets import Publish, encode
 from tests.edge.raw_flight import flight_data
@@ -26,22 +27,22 @@ def test_a_client_that_leaves_before_its_answer_is_no_error(
     has_begun, has_left = threading.Event(), threading.Event()
     with Broker.open("memory:") as broker:
         broker.create_topic("orders")
-        publish = broker.publish
+        result = TopicIntake.result
 
         def slow(*args: Any) -> Any:
             has_begun.set()
-            has_left.wait()
+            has_left.wait(60.0)
             threading.Event().wait(LEFT_SECONDS)
-            return publish(*args)
+            return result(*args)
 
-        monkeypatch.setattr(broker, "publish", slow)
+        monkeypatch.setattr(TopicIntake, "result", slow)
         server = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
         channel = grpc.insecure_channel(f"127.0.0.1:{server.port}")
         put = channel.stream_stream("/arrow.flight.protocol.FlightService/DoPut")
         stream = stream_of(pa.record_batch({"value": values(2)}))
         with caplog.at_level(logging.INFO):
             call = put(flight_data(encode(Publish("orders")), stream))
-            has_begun.wait()
+            assert has_begun.wait(60.0)
             call.cancel()
             channel.close()
             has_left.set()
