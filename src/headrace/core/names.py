@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
-from typing import Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Final
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import COMBINING_MARKS_MAX, ID_CHARACTERS_MAX, NAME_CHARACTERS_MAX
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 # Control characters, lone surrogates, line and paragraph separators: they break terminals, logs and encodings.
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -50,6 +51,9 @@ def _has_many_marks(text: str) -> bool:
     """Whether a text has so many combining marks in a row that it is no name."""
     if len(text) <= COMBINING_MARKS_MAX or text.isascii():
         return False
+    # Here and below, since a command that only checks a name should not wait for it.
+    import numpy as np
+
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     others = np.flatnonzero(~_marks()[np.minimum(codes, _MARKS.stop)])
     return bool(np.diff(others, prepend=-1, append=len(text)).max() > COMBINING_MARKS_MAX + 1)
@@ -58,6 +62,8 @@ def _has_many_marks(text: str) -> bool:
 @cache
 def _marks() -> npt.NDArray[np.bool_]:
     """Whether a character is a combining mark, or composed of such alone; the last stands for all others."""
+    import numpy as np
+
     marks = np.zeros(_MARKS.stop + 1, np.bool_)
     marks[_MARKS.start : _MARKS.stop] = np.fromiter(map(unicodedata.combining, map(chr, _MARKS)), np.uint8)
     marks[list(map(ord, _MARKS_OF_MARKS))] = True

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +166,24 @@ def read_all_of(sender: socket.socket) -> bytes:
     while b"}" not in received.partition(b"\r\n\r\n")[2]:
         received += sender.recv(1 << 16)
     return received
+
+
+def test_what_waits_is_counted_by_caller(tmp_path: Path) -> None:
+    with Site(tmp_path) as site:
+        create_topic(site.client, "t")
+        _, token = site.broker.access.create("ann", [("*", ["publish", "manage", "read"])])
+        client = httpx.Client(base_url=site.url, headers={"authorization": f"Bearer {token}"}, timeout=PATIENCE_SECONDS)
+        producer = client.post("/producer/register", json={"topic": "t"}).json()["producer_id"]
+        intake = site.broker.intake("t")
+        produced = {"topic": "t", "producer_id": producer, "message": "a"}
+        with ThreadPoolExecutor(3) as pool, closing(client):
+            with held(site, "t"):
+                answers = [
+                    pool.submit(client.post, PATH, json={"messages": [{"value": "a"}, {"value": "b"}]}),
+                    pool.submit(client.post, "/producer/produce", json=produced),
+                    pool.submit(client.post, "/producer/produce", json=produced | {"partition": 0}),
+                ]
+                eventually(lambda: intake.depth == 4)
+                assert {name: messages for name, (messages, _) in intake._held.items()} == {"ann": 4}
+            assert [answer.result().status_code for answer in answers] == [200] * 3
+        assert intake._held == {}

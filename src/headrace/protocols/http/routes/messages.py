@@ -135,7 +135,7 @@ async def publish(
         limits = await bridge.call(bridge.broker.open_producer, name)
         batch = tracing.with_context(batch, context, limits.message_bytes_max)
     with nullcontext() if active is None else active.publishing(name, batch):
-        receipts = await bridge.publish(name, batch, commit_key)
+        receipts = await bridge.publish(name, batch, commit_key, principal.name)
     answer = await off_loop(len(receipts) * _RECEIPT_BYTES, _answered, receipts, is_arrow)
     return Response(answer, media_type=ARROW if is_arrow else JSON)
 

@@ -162,10 +162,12 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
         principal_of(request).require("publish", topic, producer=producer_id_of(str(given.prod_client)))
         await bridge.call(bridge.broker.publish_numbered, topic, str(given.prod_client), value, partition)
     elif partition is None:
-        await bridge.publish_value(topic, value)
+        await bridge.publish_value(topic, value, principal_of(request).name)
     else:
         columns = [pa.array([value], pa.binary()), pa.array([partition], pa.int32())]
-        await bridge.publish(topic, pa.RecordBatch.from_arrays(columns, ["value", "partition"]))
+        await bridge.publish(
+            topic, pa.RecordBatch.from_arrays(columns, ["value", "partition"]), account=principal_of(request).name
+        )
     return _SUCCESS
 
 
