@@ -289,7 +289,7 @@ class Client:
         member: int | str | None = None,
         generation: int | None = None,
         partial: bool = False,
-    ) -> CommitOutcome | None:
+    ) -> CommitOutcome:
         """Store the next offset to read by partition; it never moves back, that is what `seek` is for.
 
         For readers that divide the work by other means: a member says its name, a consumer of a fixed group its index;
@@ -297,9 +297,7 @@ class Client:
         `describe_group` tells, the commit is refused if the group was moved or changed since. If `partial` is set,
         partitions that the member no longer owns are left out and reported, instead of failing the commit.
         """
-        operation = wire.CommitOffsets(topic, group, dict(offsets), member, generation, partial)
-        outcome: CommitOutcome | None = self._calls(operation)
-        return outcome
+        return self._calls(wire.CommitOffsets(topic, group, dict(offsets), member, generation, partial))
 
     def seek(self, topic: str, group: str, to: Start) -> None:
         """Move a group to "earliest", "latest", an offset, a time, or offsets by partition.

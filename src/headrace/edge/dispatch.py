@@ -17,7 +17,6 @@ from headrace.core.limits import AUDIT_KEPT, FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
 from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import (
-    CommitOutcome,
     Identity,
     NewToken,
     Staged,
@@ -26,7 +25,7 @@ from headrace.core.reports.descriptions import (
 )
 from headrace.core.reports.pipelines import PipelineDescription
 from headrace.core.reports.process import ProcessReport
-from headrace.core.rights import Caller, Right
+from headrace.core.rights import Right
 from headrace.core.topics.settings import TopicSettings
 from headrace.edge import audit, process_report
 from headrace.edge.access import LOOK_SECONDS, Principal
@@ -68,15 +67,12 @@ def _list_pipelines(_: wire.ListPipelines, broker: Broker, principal: Principal)
     return [pipeline for pipeline in broker.list_pipelines() if principal.caller.may_see(pipeline.topic)]
 
 
-def health_of(broker: Broker, caller: Caller) -> Health:
-    """What a caller may see of the verdict: findings on the store need the right to read all topics, as metrics do."""
-    health, covers_store = broker.describe_health(), caller.may(Right.READ, "*")
+def _describe_health(_: wire.DescribeHealth, broker: Broker, principal: Principal) -> Health:
+    """What the caller may see of the verdict: findings on the store need the right to read all topics."""
+    health, caller = broker.describe_health(), principal.caller
+    covers_store = caller.may(Right.READ, "*")
     shown = visible(health.findings, lambda topic: caller.may(Right.READ, topic), covers_store, caller.name)
     return Health.of(health.server, health.judged_us, shown, covers_store).limited()
-
-
-def _describe_health(_: wire.DescribeHealth, broker: Broker, principal: Principal) -> Health:
-    return health_of(broker, principal.caller)
 
 
 def _describe_process(_: wire.DescribeProcess, broker: Broker, __: Principal) -> ProcessReport:
@@ -148,12 +144,6 @@ def _drop_stages(operation: wire.DropStages, broker: Broker, principal: Principa
     return broker.drop_stages(operation.topic, [principal.stage_name(stage) for stage in operation.stages])
 
 
-def _commit_offsets(operation: wire.CommitOffsets, broker: Broker, _: Principal) -> CommitOutcome | None:
-    """A client that does not ask for a partial commit may be an older one, which expects no answer."""
-    outcome = broker.commit_offsets(*msgspec.structs.astuple(operation))
-    return outcome if operation.partial else None
-
-
 def _publish_staged(operation: wire.PublishStaged, broker: Broker, principal: Principal) -> tuple[int, int]:
     key = None if operation.writer is None else CommitKey(operation.writer, operation.number, operation.fingerprint)
     stages = [Staged(principal.stage_name(stage), rows) for stage, rows in operation.stages]
@@ -184,7 +174,6 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.CreateTopic: _create_topic,
     wire.AlterTopic: _alter_topic,
     wire.AwaitOffsets: _await_offsets,
-    wire.CommitOffsets: _commit_offsets,
     wire.PublishStaged: _publish_staged,
     wire.DropStages: _drop_stages,
     wire.LastCommits: _last_commits,

@@ -266,8 +266,8 @@ class RemoveMember(Operation[None], tag="remove_member"):
     member: str
 
 
-class CommitOffsets(Operation[CommitOutcome | None], tag="commit"):
-    """Store the next offset to read by partition; a partial commit answers which partitions it left out."""
+class CommitOffsets(Operation[CommitOutcome], tag="commit"):
+    """Store the next offset to read by partition; which partitions a partial commit left out, and the generation."""
 
     need: ClassVar = READ_AS_GROUP
     method: ClassVar = "commit_offsets"

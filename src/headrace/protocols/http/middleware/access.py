@@ -2,8 +2,8 @@
 
 A route declares `opt={"operation": …}`, a name of `edge.operations`. The guard authenticates the caller and checks the
 right on the topic, group and producer that the path names. Routes that need the body to decide have
-`"checked_inside": True`, and call `principal_of(request).require(operation, topic)` themselves. Tokens are never
-logged, and never part of an error. Handlers of changes call `record_changes` of the principal when they are done.
+`"checked_inside": True`: performing an operation checks its right (`answers`), others call
+`principal_of(request).require(operation, topic)`. Tokens are never logged, and never part of an error.
 """
 
 from __future__ import annotations

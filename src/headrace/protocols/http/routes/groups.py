@@ -11,17 +11,24 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from headrace.core.errors import InvalidInput
-from headrace.core.groups.group import ReadFrom
 from headrace.core.limits import GROUP_CONSUMERS_MAX, ID_CHARACTERS_MAX, TIME_US_MAX
 from headrace.edge.bridge import Bridge
-from headrace.protocols.http.answers import answer
-from headrace.protocols.http.middleware.access import principal_of
+from headrace.protocols.http.answers import answer, perform
+from headrace.protocols.http.formats import JSON
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.positions import Position, Positions, listed, mapped
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
 from headrace.wire.descriptions import ConsumerOut, GroupOut, ProgressOut
-from headrace.wire.operations import RegisterGroup
+from headrace.wire.operations import (
+    CommitOffsets,
+    Committed,
+    DeleteGroup,
+    DescribeGroup,
+    ListGroups,
+    RegisterGroup,
+    Seek,
+)
 
 TimeMicroseconds = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX, description="microseconds since 1970, UTC")]
 Place = Literal["earliest", "latest"] | TimeMicroseconds
@@ -75,11 +82,10 @@ class CommitIn(msgspec.Struct, forbid_unknown_fields=True):
 class SeekIn(msgspec.Struct, forbid_unknown_fields=True):
     """Where to move a group: `to` one position for all partitions, or to `offsets` of some; exactly one of the two.
 
-    to: earliest (the oldest message kept), latest (the end), or a time in microseconds; `start` and `end` are the names
-    in version 0.1.
+    to: earliest (the oldest message kept), latest (the end), or a time in microseconds.
     """
 
-    to: Literal["earliest", "latest", "start", "end"] | TimeMicroseconds | None = None
+    to: Place | None = None
     offsets: Positions | None = None
 
 
@@ -107,9 +113,11 @@ _OFFSETS = CommittedOut([Position(0, 40), Position(1, 17)])
     tags=["groups"],
     summary="List groups",
 )
-async def list_groups(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> GroupList:
+async def list_groups(
+    request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]
+) -> GroupList:
     """List the names of a topic's groups."""
-    return GroupList(await bridge.call(bridge.broker.list_groups, unquoted(topic)))
+    return GroupList(await perform(request, bridge, ListGroups(unquoted(topic))))
 
 
 @put(
@@ -127,11 +135,8 @@ async def register_group(
 ) -> Response[bytes]:
     """Create a group, or change its size or importance; an existing group keeps its offsets."""
     data = await read(request, GroupIn)
-    asked = RegisterGroup(unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from)
-    principal_of(request).require(asked.needed, asked.topic, asked.group)
-    made = await answer(bridge, GroupOut.of, bridge.broker.register_group, *msgspec.structs.astuple(asked))
-    principal_of(request).record_changes()
-    return made
+    register = RegisterGroup(unquoted(topic), unquoted(group), data.consumers, data.important, data.read_from)
+    return await answer(request, bridge, register, GroupOut.of)
 
 
 @get(
@@ -141,10 +146,10 @@ async def register_group(
     summary="Describe a group",
 )
 async def describe_group(
-    topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
+    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> Response[bytes]:
     """Show members, positions and lag, in messages and seconds, by partition and in total."""
-    return await answer(bridge, GroupOut.of, bridge.broker.describe_group, unquoted(topic), unquoted(group))
+    return await answer(request, bridge, DescribeGroup(unquoted(topic), unquoted(group)), GroupOut.of)
 
 
 @delete(
@@ -157,8 +162,7 @@ async def delete_group(
     request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> None:
     """Delete a group with its offsets."""
-    await bridge.call(bridge.broker.delete_group, unquoted(topic), unquoted(group))
-    principal_of(request).record_changes()
+    await perform(request, bridge, DeleteGroup(unquoted(topic), unquoted(group)))
 
 
 @get(
@@ -168,10 +172,10 @@ async def delete_group(
     summary="Committed offsets",
 )
 async def committed_offsets(
-    topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
+    request: Request[Any, Any, Any], topic: FromPath[str], group: FromPath[str], bridge: NamedDependency[Bridge]
 ) -> Response[bytes]:
     """The committed offset of each partition that has one."""
-    return await answer(bridge, _committed, bridge.broker.committed, unquoted(topic), unquoted(group))
+    return await answer(request, bridge, Committed(unquoted(topic), unquoted(group)), _committed)
 
 
 @post(
@@ -189,9 +193,9 @@ async def commit_offsets(
 ) -> Response[None]:
     """Store the next offset to read of each partition. A commit never moves back; use seek for that."""
     data = await read(request, CommitIn)
-    offsets = mapped("offsets", data.offsets)
-    commit, by = bridge.broker.commit_offsets, (data.member, data.generation, data.partial)
-    outcome = await bridge.call(commit, unquoted(topic), unquoted(group), offsets, *by)
+    by = data.member, data.generation, data.partial
+    commit = CommitOffsets(unquoted(topic), unquoted(group), mapped("offsets", data.offsets), *by)
+    outcome = await perform(request, bridge, commit)
     headers = {GENERATION_HEADER: str(outcome.generation)}
     if outcome.refused:
         headers[REFUSED_HEADER] = ",".join(map(str, outcome.refused))
@@ -218,28 +222,19 @@ async def seek(
     data = await read(request, SeekIn)
     if (data.to is None) == (data.offsets is None):
         raise InvalidInput("to", repr(data.to), "give either to or offsets")
-    moved = await answer(bridge, _committed, _seek, bridge, unquoted(topic), unquoted(group), data)
-    principal_of(request).record_changes()
-    return moved
+    name = unquoted(topic)
+    if data.to is not None:
+        reader = await bridge.reader(name)
+        offsets = await bridge.call(reader.positions_at, data.to)
+    else:
+        offsets = mapped("offsets", data.offsets or [])
+    await perform(request, bridge, Seek(name, unquoted(group), offsets))
+    body = await bridge.call(lambda: msgspec.json.encode(_committed(bridge.broker.committed(name, unquoted(group)))))
+    return Response(body, media_type=JSON)
 
 
 def _committed(offsets: Mapping[int, int]) -> CommittedOut:
     return CommittedOut(listed(offsets))
-
-
-def _seek(bridge: Bridge, topic: str, group: str, data: SeekIn) -> dict[int, int]:
-    if data.offsets is not None:
-        offsets = mapped("offsets", data.offsets)
-    else:
-        offsets = bridge.broker.reader(topic).positions_at(_place(data.to))
-    bridge.broker.seek(topic, group, offsets)
-    return bridge.broker.committed(topic, group)
-
-
-def _place(to: str | int | None) -> ReadFrom:
-    if isinstance(to, int):
-        return to
-    return "earliest" if to in ("earliest", "start") else "latest"
 
 
 HANDLERS = [list_groups, register_group, describe_group, delete_group, committed_offsets, commit_offsets, seek]

@@ -26,6 +26,7 @@ from headrace.core.reports.descriptions import Membership
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.event_loop.long_poll import LongPoll, LoopWakeups
+from headrace.protocols.http.answers import perform
 from headrace.protocols.http.disconnects import attend
 from headrace.protocols.http.formats import ARROW, JSON, encode_messages, stream_of_all
 from headrace.protocols.http.middleware.access import lease_of, principal_of
@@ -38,6 +39,7 @@ from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
 from headrace.protocols.http.routes.groups import GENERATION_HEADER
 from headrace.wire.json import Encoding, MessageOut
+from headrace.wire.operations import Heartbeat, JoinGroup, LeaveGroup
 
 
 class JoinIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -115,7 +117,7 @@ async def join_group(
     """Join a group, or renew the membership; the group is created if it does not exist."""
     data = await read(request, JoinIn)
     names = unquoted(topic), unquoted(group), unquoted(member)
-    return MemberOut.of(await bridge.call(bridge.broker.join_group, *names, *msgspec.structs.astuple(data)))
+    return MemberOut.of(await perform(request, bridge, JoinGroup(*names, *msgspec.structs.astuple(data))))
 
 
 @post(
@@ -140,8 +142,8 @@ async def heartbeat(
     The body may be empty. With one, the member acknowledges which partitions it holds, and lets the others go.
     """
     data = await read(request, HeartbeatIn) if await request.body() else HeartbeatIn()
-    beat, held = bridge.broker.heartbeat, (data.generation, data.partitions)
-    return MemberOut.of(await bridge.call(beat, unquoted(topic), unquoted(group), unquoted(member), *held))
+    names = unquoted(topic), unquoted(group), unquoted(member)
+    return MemberOut.of(await perform(request, bridge, Heartbeat(*names, data.generation, data.partitions)))
 
 
 @delete(
@@ -151,10 +153,14 @@ async def heartbeat(
     summary="Leave a group",
 )
 async def leave_group(
-    topic: FromPath[str], group: FromPath[str], member: FromPath[str], bridge: NamedDependency[Bridge]
+    request: Request[Any, Any, Any],
+    topic: FromPath[str],
+    group: FromPath[str],
+    member: FromPath[str],
+    bridge: NamedDependency[Bridge],
 ) -> None:
     """Leave a group; the other members get its partitions at once. Commit before."""
-    await bridge.call(bridge.broker.leave_group, unquoted(topic), unquoted(group), unquoted(member))
+    await perform(request, bridge, LeaveGroup(unquoted(topic), unquoted(group), unquoted(member)))
 
 
 @get(

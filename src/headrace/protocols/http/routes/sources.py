@@ -13,9 +13,10 @@ from litestar.params import FromPath, QueryParameter
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import ID_CHARACTERS_MAX, SOURCES_LISTED, SOURCES_LISTED_MAX
 from headrace.edge.bridge import Bridge
-from headrace.protocols.http.middleware.access import principal_of
+from headrace.protocols.http.answers import perform
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.raw_paths import unquoted
+from headrace.wire.operations import LastCommit, LastSeqno, ListSources, ResetSource
 
 
 class SourceOut(msgspec.Struct):
@@ -76,6 +77,7 @@ GroupId = Annotated[
     summary="List sources",
 )
 async def list_sources(
+    request: Request[Any, Any, Any],
     topic: FromPath[str],
     bridge: NamedDependency[Bridge],
     producer_id: Annotated[
@@ -86,7 +88,7 @@ async def list_sources(
     ] = (SOURCES_LISTED),
 ) -> SourcesOut:
     """List the sources that wrote last, newest first, with last seqno, linked partition and time."""
-    found = await bridge.call(bridge.broker.list_sources, unquoted(topic), producer_id, max_sources)
+    found = await perform(request, bridge, ListSources(unquoted(topic), producer_id, max_sources))
     return SourcesOut([SourceListed(**asdict(source)) for source in found])
 
 
@@ -109,8 +111,7 @@ async def reset_source(
 ) -> SourceReset:
     """Reset the last seqno, so that the next message may have any. Messages sent again are written again."""
     producer_id = _producer_id(producer)
-    forgotten = await bridge.call(bridge.broker.reset_source, unquoted(topic), producer_id, message_group_id)
-    principal_of(request).record_changes()
+    forgotten = await perform(request, bridge, ResetSource(unquoted(topic), producer_id, message_group_id))
     return SourceReset(producer_id, message_group_id, forgotten)
 
 
@@ -124,6 +125,7 @@ async def reset_source(
     summary="Last seqno of a source",
 )
 async def describe_source(
+    request: Request[Any, Any, Any],
     topic: FromPath[str],
     producer: FromPath[str],
     bridge: NamedDependency[Bridge],
@@ -131,7 +133,7 @@ async def describe_source(
 ) -> SourceOut:
     """Get the highest seqno written for a producer: messages up to it are dropped as duplicates."""
     producer_id = _producer_id(producer)
-    last = await bridge.call(bridge.broker.last_seqno, unquoted(topic), producer_id, message_group_id)
+    last = await perform(request, bridge, LastSeqno(unquoted(topic), producer_id, message_group_id))
     return SourceOut(producer_id, message_group_id, last)
 
 
@@ -141,10 +143,12 @@ async def describe_source(
     tags=["sources"],
     summary="Last commit of a writer",
 )
-async def describe_writer(topic: FromPath[str], writer: FromPath[str], bridge: NamedDependency[Bridge]) -> WriterOut:
+async def describe_writer(
+    request: Request[Any, Any, Any], topic: FromPath[str], writer: FromPath[str], bridge: NamedDependency[Bridge]
+) -> WriterOut:
     """Get the number of the last commit with a commit key: a commit at or below it publishes nothing."""
     name = unquoted(writer)
-    return WriterOut(name, await bridge.call(bridge.broker.last_commit, unquoted(topic), name))
+    return WriterOut(name, await perform(request, bridge, LastCommit(unquoted(topic), name)))
 
 
 def _producer_id(given: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -22,13 +21,13 @@ from headrace.core.limits import (
 )
 from headrace.core.topics.settings import CODECS, Deduplication, KeyHash, Scope, Switch, TimestampType, TopicSettings
 from headrace.edge.bridge import Bridge
-from headrace.protocols.http.answers import answer
-from headrace.protocols.http.middleware.access import principal_of
+from headrace.protocols.http.answers import answer, perform
 from headrace.protocols.http.openapi.document import Docs, name_schema
 from headrace.protocols.http.requests.positions import Position, Positions, listed, mapped
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
 from headrace.wire.descriptions import PartitionOut, TopicOut
+from headrace.wire.operations import AlterTopic, CreateTopic, DeleteMessages, DeleteTopic, DescribeTopic, ListTopics
 
 # The core rejects invalid names; this only documents the rule.
 Name = Annotated[str, Meta(extra_json_schema=name_schema(NAME_CHARACTERS_MAX))]
@@ -114,8 +113,7 @@ _TOPIC = TopicOut(
 )
 async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> TopicList:
     """List the topics on which the caller has any right."""
-    names = await bridge.call(bridge.broker.list_topics)
-    return TopicList([name for name in names if principal_of(request).caller.may_see(name)])
+    return TopicList(await perform(request, bridge, ListTopics("*")))
 
 
 @post(
@@ -131,12 +129,8 @@ async def list_topics(request: Request[Any, Any, Any], bridge: NamedDependency[B
 async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> Response[bytes]:
     """Create a topic. An existing one stays unchanged; more partitions are added, fewer are an error."""
     data = await read(request, TopicIn)
-    principal = principal_of(request)
-    principal.require("create_topic", data.name)
-    create = bridge.broker.create_topic
-    created = await answer(bridge, TopicOut.of, create, data.name, data.partitions, **data.settings.given())
-    principal.record_changes()
-    return created
+    create = CreateTopic(data.name, data.partitions, data.settings.given())
+    return await answer(request, bridge, create, TopicOut.of)
 
 
 @get(
@@ -145,9 +139,11 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
     tags=["topics"],
     summary="Describe a topic",
 )
-async def describe_topic(topic: FromPath[str], bridge: NamedDependency[Bridge]) -> Response[bytes]:
+async def describe_topic(
+    request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]
+) -> Response[bytes]:
     """Show the partitions with their offsets, the settings, the size and the groups of a topic."""
-    return await answer(bridge, TopicOut.of, bridge.broker.describe_topic, unquoted(topic))
+    return await answer(request, bridge, DescribeTopic(unquoted(topic)), TopicOut.of)
 
 
 @patch(
@@ -164,10 +160,8 @@ async def alter_topic(
 ) -> Response[bytes]:
     """Change settings or add partitions."""
     data = await read(request, TopicChange)
-    alter = bridge.broker.alter_topic
-    altered = await answer(bridge, TopicOut.of, alter, unquoted(topic), data.partitions, **data.settings.given())
-    principal_of(request).record_changes()
-    return altered
+    alter = AlterTopic(unquoted(topic), data.partitions, data.settings.given())
+    return await answer(request, bridge, alter, TopicOut.of)
 
 
 @delete(
@@ -178,8 +172,7 @@ async def alter_topic(
 )
 async def delete_topic(request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]) -> None:
     """Delete a topic and free its disk space."""
-    await bridge.call(bridge.broker.delete_topic, unquoted(topic))
-    principal_of(request).record_changes()
+    await perform(request, bridge, DeleteTopic(unquoted(topic)))
 
 
 @post(
@@ -206,13 +199,9 @@ async def delete_messages(
     Nothing is deleted if an important group has not read up to one of the offsets.
     """
     before = mapped("before", (await read(request, DeletionIn)).before)
-    deleted = await answer(bridge, _starts, bridge.broker.delete_messages, unquoted(topic), before)
-    principal_of(request).record_changes()
-    return deleted
-
-
-def _starts(starts: Mapping[int, int]) -> StartsOut:
-    return StartsOut(listed(starts))
+    return await answer(
+        request, bridge, DeleteMessages(unquoted(topic), before), lambda starts: StartsOut(listed(starts))
+    )
 
 
 HANDLERS = [list_topics, create_topic, describe_topic, alter_topic, delete_topic, delete_messages]

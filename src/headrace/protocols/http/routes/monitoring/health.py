@@ -11,9 +11,9 @@ from litestar.di import NamedDependency
 from headrace.core.health.findings import Health, Place
 from headrace.core.health.rules import finding
 from headrace.edge.bridge import Bridge
-from headrace.edge.dispatch import health_of
-from headrace.protocols.http.middleware.access import principal_of
+from headrace.protocols.http.answers import perform
 from headrace.protocols.http.openapi.document import Docs
+from headrace.wire.operations import DescribeHealth
 
 
 class Readiness(msgspec.Struct):
@@ -77,7 +77,7 @@ async def describe_health(request: Request[Any, Any, Any], bridge: NamedDependen
 
     A caller who may not read all topics sees findings on topics they may read, and on their own token.
     """
-    return await bridge.call(health_of, bridge.broker, principal_of(request).caller)
+    return await perform(request, bridge, DescribeHealth())
 
 
 HANDLERS = [live, ready]

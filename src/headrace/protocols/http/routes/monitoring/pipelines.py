@@ -11,10 +11,11 @@ from litestar.params import FromPath
 
 from headrace.core.reports.pipelines import ListedState, PipelineDescription, PipelineReport
 from headrace.edge.bridge import Bridge
-from headrace.protocols.http.middleware.access import principal_of
+from headrace.protocols.http.answers import perform
 from headrace.protocols.http.openapi.document import Docs
 from headrace.protocols.http.requests.raw_paths import unquoted
 from headrace.protocols.http.requests.strict_json import read
+from headrace.wire.operations import ListPipelines, ReportPipeline
 
 
 class PipelineOut(msgspec.Struct):
@@ -63,8 +64,8 @@ _EXAMPLE = PipelinesOut([PipelineOut("orders", "land-orders", "running", 1_789_0
 )
 async def list_pipelines(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> PipelinesOut:
     """List the pipelines that report to topics on which you have any right. Those silent for 7 days are removed."""
-    found, caller = await bridge.call(bridge.broker.list_pipelines), principal_of(request).caller
-    return PipelinesOut([PipelineOut.of(pipeline) for pipeline in found if caller.may_see(pipeline.topic)])
+    found = await perform(request, bridge, ListPipelines())
+    return PipelinesOut([PipelineOut.of(pipeline) for pipeline in found])
 
 
 @put(
@@ -79,7 +80,7 @@ async def report_pipeline(
 ) -> None:
     """Report the progress of a pipeline that reads this topic, or writes to it. Only the last report is kept."""
     data = await read(request, PipelineReport)
-    await bridge.call(bridge.broker.report_pipeline, unquoted(topic), unquoted(pipeline), data)
+    await perform(request, bridge, ReportPipeline(unquoted(topic), unquoted(pipeline), data))
 
 
 HANDLERS = [list_pipelines, report_pipeline]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import msgspec
-from litestar import get
+from litestar import Request, get
 from litestar.di import NamedDependency
 
 from headrace.edge.bridge import Bridge
+from headrace.protocols.http.answers import perform
 from headrace.protocols.http.openapi.document import Docs
+from headrace.wire.operations import ListServers
 
 
 class ServerOut(msgspec.Struct):
@@ -38,9 +41,9 @@ _EXAMPLE = ServersOut([ServerOut("9f86d081884c", "0.2.0", _ADDRESSES, 1_789_000_
     tags=["servers"],
     summary="List servers",
 )
-async def list_servers(bridge: NamedDependency[Bridge]) -> ServersOut:
+async def list_servers(request: Request[Any, Any, Any], bridge: NamedDependency[Bridge]) -> ServersOut:
     """List the running servers of the store with their addresses; one that stops disappears within half a minute."""
-    found = await bridge.call(bridge.broker.list_servers)
+    found = await perform(request, bridge, ListServers())
     return ServersOut([ServerOut(**asdict(server)) for server in found])
 
 
