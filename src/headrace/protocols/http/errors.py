@@ -30,7 +30,6 @@ from headrace.core.errors import (
     Unauthenticated,
     exhausted,
 )
-from headrace.protocols.http.middleware.access import principal_of
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 1
@@ -107,16 +106,9 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def answer_headrace_error(request: Request[Any, Any, Any], error: HeadraceError) -> Response[Problem]:
+def answer_headrace_error(_: Request[Any, Any, Any], error: HeadraceError) -> Response[Problem]:
     """Answer with an error of the core tree."""
-    count_quota(request, error)
     return respond(problem_of(error))
-
-
-def count_quota(request: Request[Any, Any, Any], error: HeadraceError) -> None:
-    """Let the metrics show who asked for more than the store may have."""
-    if isinstance(error, QuotaExceeded):
-        principal_of(request).count_refusal(error.setting)
 
 
 def answer_http_exception(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from nicegui import ui
@@ -39,7 +39,9 @@ _TEXTS = {
         "Schema of values",
         "A JSON or Avro schema: tables have a column for each field. It may only grow by optional fields. Empty: none.",
     ),
+    "kafka_configs": ("Configs of Kafka", "Set by Kafka's tools and shown to them. They change nothing here."),
 }
+_KAFKA_ONLY = {"kafka_configs"}
 _CHOICES = {
     name: list(get_args(kind)) for name, kind in get_type_hints(TopicSettings).items() if get_origin(kind) is Literal
 }
@@ -56,7 +58,7 @@ async def build(visit: Visit, topic: TopicDescription) -> None:
                 with ui.element("div").style("flex: 1 1 260px"):
                     ui.label(label).classes("hr-panel-title")
                     ui.label(meaning).classes("hr-muted hr-small")
-                if may_change:
+                if may_change and name not in _KAFKA_ONLY:
                     _Field(visit, topic.name, name, label, values[name])
                 else:
                     ui.label(_shown(values[name]))
@@ -66,8 +68,10 @@ async def build(visit: Visit, topic: TopicDescription) -> None:
 
 
 def _shown(value: Any) -> str:
-    if value is None:
+    if value is None or value == {}:
         return "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={config}" for name, config in value.items())
     return ", ".join(value) if isinstance(value, tuple) else f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -37,7 +37,6 @@ from headrace.core.rights import Right
 from headrace.edge.bridge import Bridge
 from headrace.protocols.http.errors import (
     answer_http_exception,
-    count_quota,
     problem_of,
     retry_after_seconds,
     status_of,
@@ -322,7 +321,8 @@ def _answer_headrace_error(request: Request[Any, Any, Any], error: HeadraceError
         status = status_of(error)
         return _refused(status, str(error), {"WWW-Authenticate": "Bearer"} if status == 401 else None)
     if isinstance(error, LimitExceeded | QuotaExceeded):
-        count_quota(request, error)
+        if isinstance(error, QuotaExceeded):
+            principal_of(request).count_refusal(error.setting)
         problem = problem_of(error)
         headers = {"Retry-After": str(retry_after_seconds(problem))} if problem.retry else None
         return _refused(problem.status, str(error), headers)
