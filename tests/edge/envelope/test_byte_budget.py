@@ -9,7 +9,7 @@ from functools import wraps
 import pytest
 
 from headrace.core.errors import Overloaded
-from headrace.edge.envelope.byte_budget import ByteBudget
+from headrace.edge.envelope.byte_budget import ByteBudget, HeldBytes
 
 
 def on_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
@@ -140,3 +140,21 @@ async def test_what_was_given_back_is_told_once() -> None:
     some.give_back(55)
     assert some.peak.is_over(some.taken, 20)
     assert not some.peak.is_over(some.taken, 20)
+
+
+@on_a_loop
+async def test_a_request_holds_what_it_took_until_it_gives_it_back() -> None:
+    some = budget()
+    held, other = HeldBytes(some, "ann"), HeldBytes(some)
+    await held.take(20)
+    await held.take(20)
+    held.shrink(30)
+    assert (held.bytes, some.taken) == (30, 30)
+    assert not other.try_take(30, "ann")
+    assert other.try_take(30, "tom")
+    # What it held before is given back first.
+    assert other.try_take(20, "ann")
+    assert (other.owner, some.taken) == ("ann", 50)
+    held.shrink()
+    other.shrink()
+    assert some.taken == 0

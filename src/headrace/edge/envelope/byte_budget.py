@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
@@ -122,3 +123,30 @@ class ByteBudget:
         return Overloaded(
             f"the memory budget for requests or answers ({self._setting})", self.bytes_max, waited_seconds
         )
+
+
+@dataclass(slots=True)
+class HeldBytes:
+    """What one request holds of a budget."""
+
+    budget: ByteBudget
+    owner: str = ""
+    bytes: int = 0
+
+    async def take(self, size: int) -> None:
+        """Wait for room for more."""
+        await self.budget.take(size, self.owner)
+        self.bytes += size
+
+    def try_take(self, size: int, owner: str) -> bool:
+        """Hold this for an owner, and nothing else, if there is room at once."""
+        self.shrink()
+        self.owner = owner
+        self.bytes = size if self.budget.try_take(size, owner) else 0
+        return self.bytes == size
+
+    def shrink(self, size: int = 0) -> None:
+        """Keep no more than this."""
+        if size < self.bytes:
+            self.budget.give_back(self.bytes - size, self.owner)
+            self.bytes = size

@@ -3,6 +3,7 @@
     connections    a place for each connection, a stranger's at first (`connections`)
     strangers      bytes that arrived from those who have not said who they are, a share for each address
     received       bytes that arrived from callers and are not served yet, a share for each (`received`)
+    parsed         what large requests take beside their bytes once they are parsed, until they are answered
     decompressed   what requests take once they are decompressed, until it is written (`byte_budget`)
     answers        what answers take from before they are made until they are sent (`byte_budget`)
     closed         why connections were closed, in few lines of the log (`repeated_warnings`)
@@ -51,13 +52,14 @@ class Envelope:
     connections: Connections
     strangers: ReceivedBytes
     received: ReceivedBytes
+    parsed: ByteBudget
     decompressed: ByteBudget
     answers: ByteBudget
     closed: RepeatedWarnings
 
     def has_given_back(self) -> bool:
         """Whether much was held at once and is gone, so that the allocator has memory to give back."""
-        budgets = (self.received, self.decompressed, self.answers)
+        budgets = (self.received, self.parsed, self.decompressed, self.answers)
         # Each is looked at: a peak that is over counts no more.
         over = [budget.peak.is_over(budget.taken) for budget in budgets]
         return any(over)
@@ -74,6 +76,7 @@ def envelope(protocol: str, settings: EnvelopeSettings, limits: Limits, logger: 
         Connections(settings.connections_max, f"{protocol}.connections_max"),
         ReceivedBytes(STRANGERS_BYTES_MAX, addresses),
         ReceivedBytes(settings.requests_bytes_max, limits.bodies),
+        ByteBudget(settings.requests_bytes_max, settings.room_seconds_max, requests, settings.requests_bytes_max // 2),
         ByteBudget(decompressed_max, settings.room_seconds_max, requests, decompressed_share),
         ByteBudget(settings.answers_bytes_max, settings.room_seconds_max, answers, answers_share),
         RepeatedWarnings(logger, f"connections of {protocol} clients were closed"),

@@ -24,9 +24,11 @@ from headrace.core.errors import AccessDenied, HeadraceError, LimitExceeded
 from headrace.core.rights import ANYONE, Caller
 from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
+from headrace.edge.envelope.byte_budget import HeldBytes
 from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.protocols.kafka.apis import sasl
 from headrace.protocols.kafka.apis.call import (
+    ANSWER_ELEMENT_BYTES,
     LOOP_ELEMENTS_MAX,
     LOOP_REQUEST_BYTES_MAX,
     AnswerRoom,
@@ -39,7 +41,14 @@ from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SAS
 from headrace.protocols.kafka.apis.versions import api_versions
 from headrace.protocols.kafka.errors import outcome_of
 from headrace.protocols.kafka.frames import Frame, Frames
-from headrace.protocols.kafka.messages.envelope import HEAD, SIZE, KafkaRequest, encode_answer, read_request
+from headrace.protocols.kafka.messages.envelope import (
+    HEAD,
+    PARSED_ELEMENT_BYTES,
+    SIZE,
+    KafkaRequest,
+    encode_answer,
+    read_request,
+)
 from headrace.protocols.kafka.messages.reader import BadRequest, TooManyElements
 from headrace.protocols.kafka.repeated_fetch import EncodedAnswer, RepeatedFetch
 
@@ -52,6 +61,8 @@ PIPELINED_MAX: Final = 64
 PIPELINED_BYTES: Final = 256 << 10
 GROUPS_MAX: Final = 16
 _LOOK_SECONDS: Final = 0.02
+# Those that say who a caller is.
+_LOGIN: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +79,7 @@ class _Produced:
 
     request: KafkaRequest
     answer: Awaitable[Answer]
+    parsed: HeldBytes
 
 
 class KafkaConnection:
@@ -105,7 +117,7 @@ class KafkaConnection:
             logger.exception("a Kafka request of %s failed", self._host)
         finally:
             self._frames.gone.begin()
-            self._repeated.end_idle()
+            self._repeated.close()
             if self._answering is not None:
                 self._answering.cancel()
                 await asyncio.gather(self._answering, return_exceptions=True)
@@ -141,7 +153,7 @@ class KafkaConnection:
         self._repeated.end_idle()
         api_key, version, _ = HEAD.unpack_from(frame)
         api = APIS.get(api_key)
-        room = AnswerRoom(self._parts.envelope.answers)
+        room, parsed = AnswerRoom(self._parts.envelope.answers), HeldBytes(self._parts.envelope.parsed)
         try:
             if api is None:
                 raise _End(f"it sent API key {api_key}, which is not served (version {version})")
@@ -151,51 +163,63 @@ class KafkaConnection:
             if api_key != PRODUCE:
                 if self._unanswered:
                     await self._all_answered.wait()
-                await self._frames.write(await self._answered(frame, api, room))
+                await self._frames.write(await self._answered(frame, api, room, parsed))
                 return
         finally:
             room.shrink()
+            parsed.shrink()
             if api_key != PRODUCE:
                 self._frames.release(len(frame))
         await self._produce(api, [frame, *self._following(api_key, version)])
 
     # Requests that are answered in their turn
 
-    async def _answered(self, frame: Frame, api: Api, room: AnswerRoom) -> bytes:
+    async def _answered(self, frame: Frame, api: Api, room: AnswerRoom, parsed: HeldBytes) -> bytes:
         """The bytes of the answer to a request."""
         api_key, version, correlation_id = HEAD.unpack_from(frame)
         if version not in api.versions:
             # Answered in the oldest version, so that every client understands it.
             refused = api_versions(ErrorCode.unsupported_version)
             return self._encoded(API_VERSIONS, 0, correlation_id, refused, len(frame))
-        fetch = self._repeated.read(frame)
-        request = fetch or await self._request(frame, api)
-        room.is_large = len(frame) > LOOP_REQUEST_BYTES_MAX
-        waited, self._frames.waited_seconds = Waited(self._frames.waited_seconds), 0.0
-        if api_key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE):
+        if api_key in _LOGIN:
+            request = await self._request(frame, api, parsed)
             answer = await self._log_in(api_key, version, request.fields)
-        else:
-            principal = await self._principal(api.name)
-            room.owner = principal.name
-            answer = await api.handler(self._call(request, principal, room, waited), request.fields)
+            return self._encoded(api_key, version, correlation_id, answer or {}, len(frame))
+        # Nothing is read for those who have not signed in.
+        principal = await self._principal(api.name)
+        request = self._repeated.known(frame) or await self._request(frame, api, parsed)
+        is_repeatable = self._repeated.keep(frame, request, principal.name)
+        room.owner, room.is_large = principal.name, len(frame) > LOOP_REQUEST_BYTES_MAX
+        waited, self._frames.waited_seconds = Waited(self._frames.waited_seconds), 0.0
+        answer = await api.handler(self._call(request, principal, room, waited), request.fields)
         if room.is_large:
             large = await self._parts.bridge.call(_encoded, api_key, version, correlation_id, answer or {})
             return self._counted(api_key, large, len(frame))
-        if fetch is None:
+        if not is_repeatable:
             return self._encoded(api_key, version, correlation_id, answer or {}, len(frame))
         return self._counted(
-            api_key, self._repeated.answer(fetch, frame, answer or {}, principal, waited.nothing), len(frame)
+            api_key, self._repeated.answer(request, frame, answer or {}, principal, waited.nothing), len(frame)
         )
 
-    async def _request(self, frame: Frame, api: Api) -> KafkaRequest:
-        """A request, read here if it has few elements and bytes, and in a thread if it has many."""
-        if len(frame) <= LOOP_REQUEST_BYTES_MAX:
-            try:
-                return read_request(frame, min(LOOP_ELEMENTS_MAX, api.elements_max))
-            except TooManyElements:
-                if api.elements_max <= LOOP_ELEMENTS_MAX:
-                    raise
-        return await self._parts.bridge.call(read_request, frame, api.elements_max)
+    async def _request(self, frame: Frame, api: Api, parsed: HeldBytes) -> KafkaRequest:
+        """A request, read here if it has few elements and bytes, and in a thread if it has many.
+
+        What many elements take is held before they are read: at first as much as so many bytes could be, as far as a
+        caller may hold that.
+        """
+        few_max = min(LOOP_ELEMENTS_MAX, api.elements_max)
+        try:
+            if len(frame) <= LOOP_REQUEST_BYTES_MAX:
+                return read_request(frame, few_max)
+            return await self._parts.bridge.call(read_request, frame, few_max)
+        except TooManyElements:
+            if api.elements_max <= few_max:
+                raise
+        parsed.owner = self._place.caller or ""
+        await parsed.take(min(min(api.elements_max, len(frame)) * PARSED_ELEMENT_BYTES, parsed.budget.share_max))
+        request = await self._parts.bridge.call(read_request, frame, api.elements_max)
+        parsed.shrink(request.elements * PARSED_ELEMENT_BYTES)
+        return request
 
     def _encoded(self, api_key: int, version: int, correlation_id: int, answer: dict[str, Any], asked: int) -> bytes:
         """The bytes of an answer, which is counted, to a request of `asked` bytes."""
@@ -238,18 +262,19 @@ class KafkaConnection:
     async def _produce(self, api: Api, frames: list[Frame]) -> None:
         """Put the records of requests in line; if one of them cannot be read, those before it, and the end."""
         requests: list[KafkaRequest] = []
+        parsed: list[HeldBytes] = []
         answers: list[Awaitable[Answer]] = []
         bad: BadRequest | None = None
         try:
             for frame in frames:
+                principal = await self._principal(api.name)
+                parsed.append(HeldBytes(self._parts.envelope.parsed))
                 try:
-                    requests.append(await self._request(frame, api))
+                    requests.append(await self._request(frame, api, parsed[-1]))
                 except BadRequest as error:
                     bad = error
                     break
-            for request in requests:
-                principal = await self._principal(api.name)
-                await self._hold_back(principal, request.size)
+                await self._hold_back(principal, len(frame))
             if requests:
                 call = self._call(
                     requests[0], principal, AnswerRoom(self._parts.envelope.answers, principal.name), Waited()
@@ -258,8 +283,12 @@ class KafkaConnection:
         finally:
             dropped = frames[len(answers) :]
             self._frames.release(sum(map(len, dropped)), len(dropped))
+            for held in parsed[len(answers) :]:
+                held.shrink()
         if requests:
-            await self._answer_later([_Produced(*pair) for pair in zip(requests, answers, strict=True)])
+            # Of one that could not be read nothing is held.
+            produced = zip(requests, answers, parsed[: len(answers)], strict=True)
+            await self._answer_later([_Produced(*each) for each in produced])
         if bad is not None:
             raise bad
 
@@ -293,22 +322,30 @@ class KafkaConnection:
 
     async def _answer_together(self, produced: deque[_Produced]) -> None:
         answers: list[bytes] = []
-        answered: list[KafkaRequest] = []
+        answered: list[_Produced] = []
+        room = AnswerRoom(self._parts.envelope.answers, self._place.caller or "")
         try:
             while produced:
                 each = produced.popleft()
-                request = each.request
-                answered.append(request)
+                answered.append(each)
                 answer = await each.answer
                 if answer is not None:
-                    key, version, number = request.api_key, request.version, request.correlation_id
-                    answers.append(self._encoded(key, version, number, answer, request.size))
+                    answers.append(await self._encoded_produced(each.request, answer, room))
             if answers:
                 await self._frames.write(b"".join(answers))
         finally:
-            for request in answered:
-                self._done_with(request)
+            room.shrink()
+            for each in answered:
+                self._done_with(each)
             await self._abandon(produced)
+
+    async def _encoded_produced(self, request: KafkaRequest, answer: dict[str, Any], room: AnswerRoom) -> bytes:
+        key, version, number = request.api_key, request.version, request.correlation_id
+        if request.elements <= LOOP_ELEMENTS_MAX:
+            return self._encoded(key, version, number, answer, request.size)
+        await room.take(request.elements * ANSWER_ELEMENT_BYTES)
+        large = await self._parts.bridge.call(_encoded, key, version, number, answer)
+        return self._counted(key, large, request.size)
 
     async def _abandon_answers(self) -> None:
         """Wait for what nobody will be answered: what is being written is written."""
@@ -318,11 +355,12 @@ class KafkaConnection:
     async def _abandon(self, produced: Iterable[_Produced]) -> None:
         for each in produced:
             await asyncio.gather(each.answer, return_exceptions=True)
-            self._done_with(each.request)
+            self._done_with(each)
 
-    def _done_with(self, request: KafkaRequest) -> None:
+    def _done_with(self, produced: _Produced) -> None:
         """A request takes no memory any more."""
-        self._frames.release(request.size)
+        produced.parsed.shrink()
+        self._frames.release(produced.request.size)
         self._unanswered -= 1
         if not self._unanswered:
             self._all_answered.set()

@@ -5,6 +5,8 @@ kept as it arrived and as it was read, and its answer as it was encoded: neither
 nothing is then repeated by `IdleFetch`, without the task of the connection, until any other request arrives.
 
 Large requests and answers are not kept: a connection holds at most `REQUEST_BYTES_MAX` and `ANSWER_BYTES_MAX` here.
+What more than a few elements take once they are read counts against the caller's share of `Envelope.parsed`; without
+room for it nothing is kept.
 Belongs to the event loop.
 """
 
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.edge.access import Principal
+from headrace.edge.envelope.byte_budget import HeldBytes
 from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.apis.records.idle_fetch import IdleFetch, Nothing
 from headrace.protocols.kafka.apis.table import FETCH
@@ -21,9 +24,9 @@ from headrace.protocols.kafka.errors import outcome_of
 from headrace.protocols.kafka.frames import Frame, Frames
 from headrace.protocols.kafka.messages.envelope import (
     HEAD,
+    PARSED_ELEMENT_BYTES,
     KafkaRequest,
     encode_answer,
-    read_request,
     with_correlation_id,
 )
 
@@ -31,6 +34,8 @@ REQUEST_BYTES_MAX: Final = 64 << 10
 ANSWER_BYTES_MAX: Final = 4 << 10
 # The head of a request ends with its correlation id.
 _CORRELATION_ID_BYTES: Final = 4
+# As many are kept for every connection.
+_FREE_ELEMENTS: Final = 100
 
 
 @dataclass(slots=True)
@@ -57,24 +62,40 @@ class RepeatedFetch:
         self._frames = frames
         self._frame = b""
         self._request: KafkaRequest | None = None
+        self._held = HeldBytes(parts.envelope.parsed)
         self._answered: _Answered | None = None
         self._idle: IdleFetch | None = None
 
-    def read(self, frame: Frame) -> KafkaRequest | None:
-        """The Fetch request that this frame is, read only if it differs from the last; none if it cannot be kept."""
-        if self._request is not None and _is_same(frame, self._frame):
-            return self._request
-        api_key, _, _ = HEAD.unpack_from(frame)
-        if api_key != FETCH or len(frame) > REQUEST_BYTES_MAX:
-            return None
-        self._request = read_request(frame)
-        self._frame, self._answered = bytes(frame), None
-        return self._request
+    def known(self, frame: Frame) -> KafkaRequest | None:
+        """The request that this frame is, if it was kept."""
+        return self._request if _is_same(frame, self._frame) else None
+
+    def keep(self, frame: Frame, request: KafkaRequest, caller: str) -> bool:
+        """Keep the request that a frame is, for `answer`; whether it is a Fetch request and there is room for it."""
+        if request.api_key != FETCH:
+            return False
+        if request is not self._request:
+            self._forget()
+            size = request.elements * PARSED_ELEMENT_BYTES if request.elements > _FREE_ELEMENTS else 0
+            if len(frame) > REQUEST_BYTES_MAX or not self._held.try_take(size, caller):
+                return False
+            self._request, self._frame = request, bytes(frame)
+        return True
+
+    def _forget(self) -> None:
+        self._request = self._answered = None
+        self._frame = b""
+        self._held.shrink()
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        self.end_idle()
+        self._forget()
 
     def answer(
         self, request: KafkaRequest, frame: Frame, answer: dict[str, Any], principal: Principal, nothing: Nothing | None
     ) -> EncodedAnswer:
-        """Encode the answer to what `read` returned; if it found nothing, be ready for the same request again."""
+        """Encode the answer to what was kept; if it found nothing, be ready for the same request again."""
         _, _, correlation_id = HEAD.unpack_from(frame)
         encoded = self._encoded(request, correlation_id, answer)
         if self._answered is not None and nothing is not None and not self._frames.gone.has_begun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -11,7 +11,7 @@ from headrace.core.errors import InvalidInput
 from headrace.edge.access import Gate, Leases, Principal
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
-from headrace.edge.envelope.byte_budget import ByteBudget
+from headrace.edge.envelope.byte_budget import HeldBytes
 from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.protocols.kafka.settings import KafkaSettings
@@ -33,6 +33,8 @@ LOOP_ELEMENTS_MAX: Final = 1_000
 LOOP_REQUEST_BYTES_MAX: Final = 1 << 20
 # What an element of an answer takes in memory until it is encoded: a fetched partition 480, one in Metadata 370.
 ANSWER_ELEMENT_BYTES: Final = 640
+# Elements that a call looks at on the event loop before others get their turn.
+_TURN: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,11 @@ class Parts:
 
 
 @dataclass(slots=True)
-class AnswerRoom:
+class AnswerRoom(HeldBytes):
     """What a call holds of the budget for answers until its answer is written."""
 
-    budget: ByteBudget
-    owner: str = ""
-    bytes: int = 0
-    # Whether there is much to encode: that is done in a thread.
+    # How many elements it has room for, and whether there is much to encode: that is done in a thread.
+    elements: int = 0
     is_large: bool = False
 
     async def take(self, size: int) -> None:
@@ -67,14 +67,7 @@ class AnswerRoom:
         if self.bytes + size > self.budget.share_max:
             rule = f"an answer takes at most {self.budget.share_max}: ask for fewer (kafka.answers_bytes_max)"
             raise InvalidInput("request", f"{self.bytes + size} bytes to answer it", rule)
-        await self.budget.take(size, self.owner)
-        self.bytes += size
-
-    def shrink(self, size: int = 0) -> None:
-        """Keep no more than this."""
-        if size < self.bytes:
-            self.budget.give_back(self.bytes - size, self.owner)
-            self.bytes = size
+        await HeldBytes.take(self, size)
 
 
 @dataclass(slots=True)
@@ -107,7 +100,8 @@ class Call:
         """Wait for room for an answer before it is made: so many elements, such as partitions, and names in it."""
         # Encoded and joined, a character may take four bytes twice.
         names_bytes = 8 * sum(map(len, names))
-        self.room.is_large |= elements > LOOP_ELEMENTS_MAX or names_bytes > LOOP_REQUEST_BYTES_MAX
+        self.room.elements += elements
+        self.room.is_large |= self.room.elements > LOOP_ELEMENTS_MAX or names_bytes > LOOP_REQUEST_BYTES_MAX
         await self.room.take(elements * ANSWER_ELEMENT_BYTES + names_bytes)
 
     async def work(self, elements: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -129,3 +123,11 @@ class Call:
             if not (self.gone.has_begun or self.parts.bridge.draining.has_begun):
                 await event.wait()
         return future.result() if future.done() and not future.cancelled() else None
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Each of very many, of which none takes long; in between other connections have their turn."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % _TURN:
+            await asyncio.sleep(0)

@@ -83,6 +83,10 @@ class TopicLookup:
         self._knows_all = len(refs) <= _QUICK_MAX and all(map(self._is_known, refs))
         return self._knows_all
 
+    def is_named(self, ref: TopicRef) -> bool:
+        """Whether `name` would not block."""
+        return isinstance(ref, str) or not _is_ours(ref) or known_name(self._broker, ref) is not None
+
     def name(self, ref: TopicRef) -> str:
         """The name of a topic; an id must be of one that the caller may see."""
         if isinstance(ref, str):
@@ -107,9 +111,7 @@ class TopicLookup:
         return None
 
     def _is_known(self, ref: TopicRef) -> bool:
-        if isinstance(ref, str):
-            return self._broker.knows_topic(ref)
-        return not _is_ours(ref) or known_name(self._broker, ref) is not None
+        return self.is_named(ref) and (not isinstance(ref, str) or self._broker.knows_topic(ref))
 
     def _may_ask(self) -> bool:
         """Whether the store may be asked about one more topic; before it may not, all topics are read."""

@@ -38,7 +38,8 @@ class FieldReader:
         self._elements_max = elements_max
         self._size = len(data)
         self.position = 0
-        self._elements = 0
+        # Of all arrays that were read.
+        self.elements = 0
 
     @property
     def left(self) -> int:
@@ -132,9 +133,9 @@ class FieldReader:
         for _ in range(count):
             tag, part = self.unsigned_varint(), FieldReader(self.bytes(self.unsigned_varint()), self._elements_max)
             if tag in known:
-                part._elements = self._elements
+                part.elements = self.elements
                 values[known[tag].name] = part._field(known[tag], True)
-                self._elements = part._elements
+                self.elements = part.elements
         return values
 
     def _field(self, field: SchemaField, is_flexible: bool) -> Any:
@@ -145,10 +146,10 @@ class FieldReader:
             return None
         if not 0 <= count <= self.left:
             raise BadRequest(f"{field.name} says it has {count} elements, with {self.left} bytes left")
-        self._elements += count
-        if self._elements > self._elements_max:
+        self.elements += count
+        if self.elements > self._elements_max:
             rule = f"at most {self._elements_max} are accepted"
-            raise TooManyElements(f"its arrays have {self._elements} elements or more: {rule}")
+            raise TooManyElements(f"its arrays have {self.elements} elements or more: {rule}")
         return self._all_numbers(field, count) or [self._value(field, is_flexible) for _ in range(count)]
 
     def _all_numbers(self, field: SchemaField, count: int) -> list[Any]:

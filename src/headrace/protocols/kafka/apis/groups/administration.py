@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from headrace.core.errors import HeadraceError
 from headrace.core.names import composed, topic_key
 from headrace.edge.groups import have_common
-from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.call import Call, in_turns
 from headrace.protocols.kafka.apis.groups.members import hold_bytes, is_seen, seen
 from headrace.protocols.kafka.apis.groups.offsets import pieces, stored_topics
 from headrace.protocols.kafka.coordinator.group import ClassicGroup, State
@@ -25,8 +25,6 @@ _CLASSIC: Final = "classic"
 _DEAD: Final = "Dead"
 # Since this version DescribeGroups has an error for groups that do not exist.
 _NOT_FOUND: Final = 6
-# Groups that are looked at before other connections get their turn.
-_TURN: Final = 100
 
 # What ListGroups tells of a group: protocol type, state, and type of group.
 _Listed = tuple[str, str, str]
@@ -38,15 +36,13 @@ async def list_groups(call: Call, request: Any) -> dict[str, Any]:
     Each server lists those that it coordinates: a client asks all of them, and is told of a group once.
     """
     states: dict[str, _Listed] = {}
-    for number, group in enumerate(call.parts.coordinator.groups()):
+    async for group in in_turns(call.parts.coordinator.groups()):
         name = composed(group.id)
         if is_seen(call, group) and (name not in states or call.principal.caller in group.roster.callers):
             if isinstance(group, ClassicGroup):
                 states[name] = group.protocol_type, group.state.value, _CLASSIC
             else:
                 states[name] = _CONSUMER, group.state, _CONSUMER
-        if number % _TURN == _TURN - 1:
-            await asyncio.sleep(0)
     stored = await call.parts.bridge.call(stored_topics, call, None)
     await call.hold(len(states) + len(stored))
     return await call.parts.bridge.call(_list, call, request, stored, states)
@@ -68,10 +64,10 @@ def _list(call: Call, request: Any, stored: Iterable[str], states: Mapping[str, 
 async def describe_groups(call: Call, request: Any) -> dict[str, Any]:
     """Members and assignments of groups, each once."""
     names = list(dict.fromkeys(request.groups))
-    await call.hold(len(names))
+    await call.hold(len(names), names)
     absent = [name for name in names if not _classic(call, name)]
     stored = await call.parts.bridge.call(stored_topics, call, absent) if absent else {}
-    return {"groups": [await _described(call, name, stored) for name in names]}
+    return {"groups": [await _described(call, name, stored) async for name in in_turns(names)]}
 
 
 def _classic(call: Call, name: str) -> list[ClassicGroup]:
@@ -119,9 +115,10 @@ def _members(group: ClassicGroup) -> list[dict[str, Any]]:
 async def delete_groups(call: Call, request: Any) -> dict[str, Any]:
     """Delete groups without members, with their offsets in all topics that the caller may read."""
     names = list(dict.fromkeys(request.groups_names))
-    await call.hold(len(names))
+    await call.hold(len(names), names)
     stored = await call.parts.bridge.call(stored_topics, call, names)
-    return {"results": [{"group_id": name, "error_code": await _deleted(call, name, stored)} for name in names]}
+    results = [{"group_id": name, "error_code": await _deleted(call, name, stored)} async for name in in_turns(names)]
+    return {"results": results}
 
 
 async def _deleted(call: Call, name: str, stored: Mapping[str, list[str]]) -> ErrorCode:

@@ -24,7 +24,7 @@ from headrace.core.limits import ID_CHARACTERS_MAX
 from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Caller
 from headrace.edge.groups import may_read_all, require_all
-from headrace.protocols.kafka.apis.call import Call
+from headrace.protocols.kafka.apis.call import Call, in_turns
 from headrace.protocols.kafka.apis.groups.members import claimed, code_named, seen
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
 from headrace.protocols.kafka.coordinator.assignment import Owned
@@ -202,12 +202,13 @@ def _grouped(places: Iterable[Owned]) -> list[dict[str, Any]]:
 
 async def consumer_group_describe(call: Call, request: Any) -> dict[str, Any]:
     """Members, subscriptions and assignments of groups, each once."""
-    return {"groups": [await _described(call, name) for name in dict.fromkeys(request.group_ids)]}
+    names = dict.fromkeys(request.group_ids)
+    await call.hold(len(names), names)
+    return {"groups": [await _described(call, name) async for name in in_turns(names)]}
 
 
 async def _described(call: Call, name: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"error_code": ErrorCode.none, "group_id": name, "group_state": "Dead", "members": []}
-    await call.hold(1)
     if not call.parts.nodes.is_coordinator(name):
         return answer | {"error_code": ErrorCode.not_coordinator}
     visible = [each for each in seen(call, name) if isinstance(each, ConsumerGroup)]

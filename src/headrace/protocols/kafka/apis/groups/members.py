@@ -18,7 +18,7 @@ from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.core.names import check_group_name, composed, topic_key
 from headrace.edge.access import Principal
 from headrace.edge.groups import ALL_TOPICS, may_read_all, require_all
-from headrace.protocols.kafka.apis.call import ANSWER_ELEMENT_BYTES, Call
+from headrace.protocols.kafka.apis.call import ANSWER_ELEMENT_BYTES, LOOP_ELEMENTS_MAX, Call
 from headrace.protocols.kafka.coordinator.coordinator import KIND, Group
 from headrace.protocols.kafka.coordinator.requests import (
     REBALANCE_SECONDS_MAX,
@@ -216,10 +216,16 @@ async def leave_group(call: Call, request: Any) -> dict[str, Any]:
     if not hasattr(request, "members"):
         (left,) = call.parts.coordinator.leave(call.principal, request.group_id, [(request.member_id, None)])
         return {"error_code": code_named(left)}
-    leavers = [(each.member_id, each.group_instance_id) for each in request.members]
-    errors = call.parts.coordinator.leave(call.principal, request.group_id, leavers)
-    answers = [
-        {"member_id": member_id, "group_instance_id": instance_id, "error_code": code_named(left)}
-        for (member_id, instance_id), left in zip(leavers, errors, strict=True)
-    ]
+    await call.hold(len(request.members))
+    answers: list[dict[str, Any]] = []
+    # A group has hardly more members, which leave in one change.
+    for first in range(0, len(request.members), LOOP_ELEMENTS_MAX):
+        some = request.members[first : first + LOOP_ELEMENTS_MAX]
+        leavers = [(each.member_id, each.group_instance_id) for each in some]
+        errors = call.parts.coordinator.leave(call.principal, request.group_id, leavers)
+        answers += [
+            {"member_id": member_id, "group_instance_id": instance_id, "error_code": code_named(left)}
+            for (member_id, instance_id), left in zip(leavers, errors, strict=True)
+        ]
+        await asyncio.sleep(0)
     return {"error_code": ErrorCode.none, "members": answers}

@@ -28,7 +28,7 @@ from headrace.core.limits import COMMIT_METADATA_BYTES_MAX
 from headrace.core.names import check_group_name, composed, topic_key
 from headrace.core.rights import Right
 from headrace.edge.groups import ALL_TOPICS
-from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call
+from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call, in_turns
 from headrace.protocols.kafka.apis.groups.members import code_named
 from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of, seen_name, topic_uuid
 from headrace.protocols.kafka.coordinator.requests import GroupError
@@ -198,6 +198,7 @@ async def offset_fetch(call: Call, request: Any) -> dict[str, Any]:
     """The committed offsets of a group, of some topics or of all."""
     is_old = not hasattr(request, "groups")
     groups = {group.group_id: group.topics for group in ([request] if is_old else request.groups)}
+    await call.hold(len(groups), groups)
     everywhere = [name for name, topics in groups.items() if topics is None]
     stored = await call.parts.bridge.call(stored_topics, call, everywhere) if everywhere else {}
     if is_old:
@@ -205,7 +206,7 @@ async def offset_fetch(call: Call, request: Any) -> dict[str, Any]:
         return {"topics": await _fetched(call, name, topics, stored), "error_code": ErrorCode.none}
     answers = [
         {"group_id": name, "topics": await _fetched(call, name, topics, stored), "error_code": ErrorCode.none}
-        for name, topics in groups.items()
+        async for name, topics in in_turns(groups.items())
     ]
     return {"groups": answers}
 

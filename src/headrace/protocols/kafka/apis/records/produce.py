@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -25,8 +24,8 @@ from headrace.core.errors import HeadraceError, InvalidMessage, PartitionNotFoun
 from headrace.core.limits import LOOP_BYTES_MAX
 from headrace.core.messages import NO_MESSAGES
 from headrace.edge.envelope.byte_budget import ByteBudget
-from headrace.protocols.kafka.apis.call import Call
-from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, known_name, ref_of
+from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call, in_turns
+from headrace.protocols.kafka.apis.topic_ids import TopicLookup, TopicRef, ref_of
 from headrace.protocols.kafka.errors import code_of, message_of
 from headrace.protocols.kafka.idempotence import AlreadyWritten, BatchNumbers, source_of
 from headrace.protocols.kafka.records.decode import RecordBatch, decode_many
@@ -105,29 +104,29 @@ def _looked_up(call: Call, topics: Iterable[str]) -> dict[str, HeadraceError]:
             call.principal.require("publish", topic)
             lookup.reader(topic)
         except HeadraceError as error:
-            failed[topic] = error
+            failed[topic] = error.with_traceback(None)
     return failed
 
 
 async def _parts_of(call: Call, request: Any) -> list[_Part]:
     """What a request has for each partition."""
-    parts: list[_Part] = []
     lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
+    elements = sum(1 + len(topic.partition_data) for topic in request.topic_data)
+    if elements <= LOOP_ELEMENTS_MAX and all(map(lookup.is_named, map(ref_of, request.topic_data))):
+        return _parts(lookup, request)
+    return await call.parts.bridge.call(_parts, lookup, request)
+
+
+def _parts(lookup: TopicLookup, request: Any) -> list[_Part]:
+    parts: list[_Part] = []
     for topic in request.topic_data:
         name, refusal, ref = "", _refusal(request), ref_of(topic)
         try:
-            name = ref if isinstance(ref, str) else await _name_of(call, lookup, ref)
+            name = lookup.name(ref)
         except HeadraceError as error:
-            refusal = error
+            refusal = error.with_traceback(None)
         parts += [_Part(ref, name, each.index, each.records, refusal) for each in topic.partition_data]
     return parts
-
-
-async def _name_of(call: Call, lookup: TopicLookup, topic: UUID) -> str:
-    """The name of a topic; one that the caller may not see is unknown to it."""
-    if known_name(call.parts.bridge.broker, topic) is not None:
-        return lookup.name(topic)
-    return await call.parts.bridge.call(lookup.name, topic)
 
 
 def _refusal(request: Any) -> Exception | None:
@@ -190,7 +189,7 @@ def _decompressed_bytes(decoded: RecordBatch | Exception) -> int:
 
 async def _decoded_anywhere(call: Call, parts: list[_Part]) -> list[RecordBatch | Exception]:
     """The messages of partitions, decoded on the loop if they are small, also when decompressed."""
-    if sum(len(part.records or b"") for part in parts) <= LOOP_BYTES_MAX:
+    if len(parts) <= LOOP_ELEMENTS_MAX and sum(len(part.records or b"") for part in parts) <= LOOP_BYTES_MAX:
         decoded = _decoded(call, parts, _LOOP_DECOMPRESSED_MAX)
         if len(decoded) == len(parts) and not any(isinstance(each, TooManyBytes) for each in decoded):
             return decoded
@@ -286,7 +285,7 @@ def _light(error: Exception) -> Exception:
 async def _answer(call: Call, parts: list[_Part], outcomes: list[Outcome], is_wanted: bool) -> dict[str, Any] | None:
     by_topic: dict[TopicRef, list[dict[str, Any]]] = {}
     failure: Exception | None = None
-    for part, outcome in zip(parts, outcomes, strict=True):
+    async for part, outcome in in_turns(zip(parts, outcomes, strict=True)):
         answer: dict[str, Any] = {"index": part.partition, "error_code": ErrorCode.none, "base_offset": UNKNOWN_OFFSET}
         try:
             if isinstance(outcome, Exception):
