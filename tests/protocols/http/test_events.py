@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench.memory import resident_bytes
+from headrace.core.rights import ANYONE
 from headrace.protocols.http.settings import HttpSettings
 from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.protocols.http.event_client import EventReader, subscribed
@@ -370,3 +371,16 @@ def _is_settled(seen: list[int], size: int) -> bool:
     seen.append(size)
     time.sleep(0.2)
     return len(seen) > 5 and max(seen[-5:]) - min(seen[-5:]) < 1_000_000
+
+
+def test_a_client_that_leaves_with_another_request_behind_its_stream_ends_it(shared_site: Site) -> None:
+    """Only the request behind it was told: the stream went on, and the log had a traceback of its next event."""
+    create_topic(shared_site.client, "left", 1)
+    streams, head = shared_site.limits.streams, b" HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    before = streams.room(ANYONE.name)
+    with socket.create_connection(("127.0.0.1", shared_site.port)) as connection:
+        connection.sendall(b"GET %b%b" % (events_of("left").encode(), head))
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        assert streams.room(ANYONE.name) == before - 1
+        connection.sendall(b"GET /health/live%b" % head)
+    eventually(lambda: streams.room(ANYONE.name) == before)

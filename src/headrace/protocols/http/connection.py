@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 from litestar.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from headrace.edge.certificates import certificate_name
 from headrace.protocols.http.errors import Problem
@@ -48,6 +48,8 @@ class HttpConnection(HttpToolsProtocol):
         self._settings = settings
         self._served_app = self.app
         self._certificate_name: str | None = None
+        # The request that is answered: `cycle` is the newest one, which may wait behind it.
+        self._answered: RequestResponseCycle | None = None
         # Bytes since the last callback of the parser, and the part of a head that it has passed on.
         self._swallowed_bytes = 0
         self._head_bytes = 0
@@ -77,8 +79,16 @@ class HttpConnection(HttpToolsProtocol):
             self._lingered_bytes = 0
             self._rest_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timers()
+        if self._answered is not None and not self._answered.response_complete:
+            # Uvicorn tells only the newest request that its client has left.
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def _wait_for_request(self) -> None:
