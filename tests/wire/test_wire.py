@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from headrace.core.errors import HeadraceError, ServerFailed, all_errors
 from headrace.core.messages import READ_SCHEMA
-from headrace.core.publish.receipts import DUPLICATE_BY_SOURCE, RECEIPT_SCHEMA, all_duplicates
+from headrace.core.publish.receipts import DUPLICATE_BY_SOURCE, RECEIPT_SCHEMA, WRITTEN, Receipts, all_duplicates
 from headrace.wire import operations, tickets
 from headrace.wire.answers import decode_answer, encode_receipts, encode_refusal
 from headrace.wire.errors import decode_error, encode_error
@@ -40,10 +41,18 @@ def test_error_of_a_newer_server_is_still_an_error() -> None:
 
 
 def test_receipts_arrive() -> None:
-    receipts = all_duplicates(3, DUPLICATE_BY_SOURCE).to_arrow()
+    receipts = all_duplicates(3, DUPLICATE_BY_SOURCE)
     arrived = decode_answer(encode_receipts(receipts))
     assert isinstance(arrived, pa.RecordBatch)
-    assert arrived.equals(receipts) and arrived.schema.equals(RECEIPT_SCHEMA)
+    assert arrived.equals(receipts.to_arrow()) and arrived.schema.equals(RECEIPT_SCHEMA)
+
+
+@pytest.mark.parametrize("offset", [0, 1, (1 << 63) - 1])
+@pytest.mark.parametrize("partition", [0, 9_999])
+@pytest.mark.parametrize("outcome", [WRITTEN, DUPLICATE_BY_SOURCE])
+def test_the_receipt_of_one_message_has_the_bytes_that_arrow_writes(partition: int, offset: int, outcome: int) -> None:
+    receipts = Receipts(np.array([partition], np.int32), np.array([offset]), np.array([outcome], np.uint8))
+    assert encode_receipts(receipts).equals(receipts.to_arrow().serialize())
 
 
 def test_operations_arrive_and_unknown_ones_do_not() -> None:

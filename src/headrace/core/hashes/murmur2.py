@@ -47,6 +47,11 @@ def murmur2_of(data: bytes) -> int:
     return state ^ state >> 15
 
 
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of one key, as Kafka's clients choose it."""
+    return (murmur2_of(key) & int(POSITIVE)) % partitions
+
+
 def murmur2_rows(data: Bytes, starts: Int64s, lengths: Int64s) -> UInt32s:
     """The hash of every row that `byte_rows` gave."""
     if not len(lengths):

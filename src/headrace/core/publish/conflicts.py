@@ -44,7 +44,13 @@ def _slices(batch: pa.RecordBatch, name: str, rows: Int64s) -> list[memoryview]:
     return [view[begin:end] for begin, end in zip(begins.tolist(), (begins + lengths[rows]).tolist(), strict=True)]
 
 
-def _digest(value: memoryview, key: memoryview, is_null: bool) -> bytes:
+def digest_of(value: bytes | None, key: bytes) -> int:
+    """The digest of one message."""
+    digest = int.from_bytes(_digest(value or b"", key, value is None), "little", signed=True)
+    return 1 if digest == NO_DIGEST else digest
+
+
+def _digest(value: bytes | memoryview, key: bytes | memoryview, is_null: bool) -> bytes:
     digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES, person=b"null" if is_null else b"")
     digest.update(key)
     # The length separates the key from what follows.

@@ -40,6 +40,7 @@ from headrace.core.publish.receipts import (
     all_duplicates,
 )
 from headrace.core.publish.routing import KeyRows, choose_partitions
+from headrace.core.publish.single import Placement, place_of
 from headrace.core.publish.sources import (
     NO_SOURCE,
     NO_UPDATES,
@@ -68,6 +69,35 @@ def plan(
     """Decide what of a canonical batch is written, where, and what each message's receipt says."""
     # Strictly rising, so that a time belongs to one commit and orders messages across partitions.
     time_us = max(now_us, state.last_time_us + 1)
+    if batch.num_rows == 1 and settings.deduplication != "payload":
+        place = place_of(batch, state, settings, time_us)
+        if place is not None:
+            return _planned_single(batch, place, state, time_us, keys)
+    return plan_columns(batch, state, settings, now_us, time_us, keys, other_windows)
+
+
+def _planned_single(
+    batch: pa.RecordBatch, place: Placement, state: TopicState, time_us: int, keys: tuple[CommitKey, ...]
+) -> tuple[Commit, Receipts]:
+    """The commit of one row that is written, and its receipt."""
+    partition = np.array([place.partition], np.int32)
+    directory = Directory(partition, state.end_offsets[partition], _ONE_ROW)
+    rows = stored_rows(batch, None)
+    number, round_robin, sources = state.next_number, place.round_robin, place.sources
+    commit = Commit(number, time_us, rows, directory, round_robin, keys, sources, NO_PAYLOADS)
+    return commit, Receipts(partition, directory.first_offset, np.zeros(1, np.uint8))
+
+
+def plan_columns(
+    batch: pa.RecordBatch,
+    state: TopicState,
+    settings: TopicSettings,
+    now_us: int,
+    time_us: int,
+    keys: tuple[CommitKey, ...] = (),
+    other_windows: Sequence[PayloadWindow] = (),
+) -> tuple[Commit, Receipts]:
+    """`plan` of any number of rows, on whole columns."""
     outcome = np.zeros(batch.num_rows, np.uint8)
     sources = row_sources(batch) if "producer_id" in batch.schema.names else None
     seqno = seqnos_of(batch) if sources is not None else _NO_SEQNOS

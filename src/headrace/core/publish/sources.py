@@ -97,6 +97,14 @@ class SourceTable:
         link[known] = np.where(alive, self._link[slots[known]], NO_LINK)
         return seqno, link
 
+    def known(self, source: Source, now_us: int) -> tuple[int, int]:
+        """The highest seqno and the living link of one source."""
+        slot = self._slots.get(source)
+        if slot is None:
+            return NOTHING_WRITTEN, NO_LINK
+        is_alive = self._used_us[slot] > now_us - LINK_IDLE_SECONDS * MICROSECONDS
+        return int(self._seqno[slot]), int(self._link[slot]) if is_alive else NO_LINK
+
     def digests(self, sources: Sequence[Source]) -> Int64s:
         """The digest of the message with the highest seqno of each source, or NO_DIGEST."""
         slots = self._known_slots(sources)
@@ -142,6 +150,9 @@ class SourceTable:
 
     def apply(self, updates: SourceUpdates, now_us: int) -> None:
         """Apply the changes of a commit."""
+        if len(updates.sources) == 1:
+            self._apply_one(updates, now_us)
+            return
         slots = np.fromiter(map(self._slot, updates.sources), np.int64, len(updates.sources))
         if len(slots):
             _, living_link = self.lookup(updates.sources, now_us)
@@ -149,6 +160,16 @@ class SourceTable:
             self._digest[slots] = np.where(updates.seqno >= self._seqno[slots], updates.digest, self._digest[slots])
             self._seqno[slots] = np.maximum(self._seqno[slots], updates.seqno)
             self._used_us[slots] = now_us
+
+    def _apply_one(self, updates: SourceUpdates, now_us: int) -> None:
+        """`apply` of one source, without whole columns."""
+        source, seqno = updates.sources[0], int(updates.seqno[0])
+        highest, link = self.known(source, now_us)
+        slot = self._slot(source)
+        self._link[slot] = updates.link[0] if link == NO_LINK else link
+        if seqno >= highest:
+            self._seqno[slot], self._digest[slot] = seqno, updates.digest[0]
+        self._used_us[slot] = now_us
 
     def _slot(self, source: Source) -> int:
         slot = self._slots.setdefault(source, len(self._slots))

@@ -231,7 +231,7 @@ class _Upload:
             while (entered := self._next()) is not None:
                 outcome = entered if isinstance(entered, Exception) else self._outcome(entered)
                 if isinstance(outcome, Receipts):
-                    self._answer(encode_receipts(outcome.to_arrow()))
+                    self._answer(encode_receipts(outcome))
                 elif isinstance(outcome, InvalidInput):
                     self._answer(encode_refusal(outcome))
                 else:

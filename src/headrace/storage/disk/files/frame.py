@@ -9,9 +9,8 @@ the frame's position, so that a copy of a frame inside a message, or bytes of an
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,6 +37,7 @@ RESETS: Final = 4
 _HEADER: Final = struct.Struct("<4sIHHIQQqQIIII")
 _CHECKED_FROM: Final = 8
 _ENTRY: Final = np.dtype([("partition", "<u4"), ("rows", "<u4"), ("first_offset", "<i8")])
+_ONE_ENTRY: Final = struct.Struct("<IIq")
 _SEED: Final = struct.Struct("<QQ")
 _KEYS_ENCODER: Final = msgspec.msgpack.Encoder()
 _KEYS_DECODER: Final = msgspec.msgpack.Decoder(list[tuple[str, int]])
@@ -48,8 +48,7 @@ _ONE_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _COLUMN_BITS: Final = {name: 1 << bit for bit, name in enumerate(PUBLISH_SCHEMA.names)}
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The header of a frame."""
 
     checksum: int
@@ -85,21 +84,17 @@ def aligned(length: int) -> int:
 
 def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[Any]]:
     """A commit as buffers to be written at a position; the record batch is not copied again."""
-    entries = np.empty(len(commit.directory.partition), _ENTRY)
-    entries["partition"] = commit.directory.partition
-    entries["rows"] = commit.directory.rows
-    entries["first_offset"] = commit.directory.first_offset
-    keys = _keys_of(commit)
-    prefix = entries.tobytes() + keys
+    entries, keys = len(commit.directory.partition), _keys_of(commit)
+    prefix = _encode_directory(commit.directory) + keys
     body = commit.rows.serialize()
     body_position = aligned(_HEADER.size + len(prefix))
     total = aligned(body_position + body.size)
-    columns = sum(_COLUMN_BITS[name] for name in commit.rows.schema.names)
+    columns = _columns_of(tuple(commit.rows.schema.names))
     flags = (CONTINUES if commit.continues else 0) | (REMEMBERED if len(commit.payloads.first) else 0)
     flags |= RESETS if commit.resets else 0
     version = _version_of(commit)
     values = (flags, columns, total, commit.number, commit.time_us, commit.round_robin)
-    counts = (commit.rows.num_rows, len(entries), len(keys), body.size)
+    counts = (commit.rows.num_rows, entries, len(keys), body.size)
     prefix += bytes(body_position - _HEADER.size - len(prefix))
     padding = bytes(total - body_position - body.size)
     unchecked = _HEADER.pack(MAGIC, 0, version, *values, *counts)
@@ -108,6 +103,23 @@ def encode(commit: Commit, topic_id: int, position: int) -> tuple[Header, list[A
         checksum = crc32c(part, checksum)
     head = _HEADER.pack(MAGIC, checksum, version, *values, *counts)
     return Header(checksum, version, *values, *counts, body_position), [head + prefix, body, padding]
+
+
+def _encode_directory(directory: Directory) -> bytes:
+    if len(directory.partition) == 1:
+        # Its layout is that of the array.
+        return _ONE_ENTRY.pack(directory.partition[0], directory.rows[0], directory.first_offset[0])
+    entries = np.empty(len(directory.partition), _ENTRY)
+    entries["partition"] = directory.partition
+    entries["rows"] = directory.rows
+    entries["first_offset"] = directory.first_offset
+    return entries.tobytes()
+
+
+@cache
+def _columns_of(names: tuple[str, ...]) -> int:
+    """The column mask of rows with these columns."""
+    return sum(_COLUMN_BITS[name] for name in names)
 
 
 def _version_of(commit: Commit) -> int:

@@ -96,7 +96,7 @@ class GrowingIndex:
         return self._frames.columns()
 
     def append(self, position: int, header: Header, directory: Directory) -> None:
-        """Add a frame that was written."""
+        """Add a frame that was written; one entry is set as numbers, which costs far less than as columns."""
         frame, entries = self.frame_count, len(directory.partition)
         # The frame is added first: a reader that sees an entry must find its frame.
         self._frames.append(
@@ -109,13 +109,14 @@ class GrowingIndex:
             body=header.body,
             body_bytes=header.body_bytes,
         )
+        if entries == 1:
+            first_row: Any = 0
+            first_offset, partition, rows = directory.first_offset[0], directory.partition[0], directory.rows[0]
+        else:
+            first_row = directory.first_row
+            first_offset, partition, rows = directory.first_offset, directory.partition, directory.rows
         self._entries.append(
-            entries,
-            first_offset=directory.first_offset,
-            partition=directory.partition,
-            frame=frame,
-            first_row=np.cumsum(directory.rows) - directory.rows,
-            rows=directory.rows,
+            entries, first_offset=first_offset, partition=partition, frame=frame, first_row=first_row, rows=rows
         )
         self.frame_count = frame + 1
         self.covered_bytes = position + header.bytes
@@ -213,7 +214,10 @@ class _Table:
             if end > len(column):
                 column = np.concatenate([column, np.zeros(max(end, 64), column.dtype)])
                 self._columns[name] = column
-            column[self._count : end] = values[name]
+            if count == 1:
+                column[self._count] = values[name]
+            else:
+                column[self._count : end] = values[name]
         self._count = end
 
 
