@@ -32,7 +32,7 @@ class ByteBudget:
     """A budget in bytes; `setting` is the name of the setting that bounds it."""
 
     def __init__(self, bytes_max: int, wait_seconds: float, setting: str, share_max: int | None = None) -> None:
-        self._setting = setting
+        self.setting = setting
         self.bytes_max = bytes_max
         self.share_max = bytes_max if share_max is None else share_max
         self.taken = 0
@@ -120,9 +120,7 @@ class ByteBudget:
                 waiter.future.set_result(None)
 
     def _overloaded(self, waited_seconds: float) -> Overloaded:
-        return Overloaded(
-            f"the memory budget for requests or answers ({self._setting})", self.bytes_max, waited_seconds
-        )
+        return Overloaded(f"the memory budget for requests or answers ({self.setting})", self.bytes_max, waited_seconds)
 
 
 @dataclass(slots=True)

@@ -24,14 +24,15 @@ from headrace.core.errors import AccessDenied, HeadraceError, LimitExceeded
 from headrace.core.rights import ANYONE, Caller
 from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
+from headrace.edge.envelope.answer_room import AnswerRoom
 from headrace.edge.envelope.byte_budget import HeldBytes
 from headrace.edge.envelope.connections import ConnectionPlace
+from headrace.edge.event_loop.frames import SIZE, Frame, Frames
 from headrace.protocols.kafka.apis import sasl
 from headrace.protocols.kafka.apis.call import (
     ANSWER_ELEMENT_BYTES,
     LOOP_ELEMENTS_MAX,
     LOOP_REQUEST_BYTES_MAX,
-    AnswerRoom,
     Call,
     Parts,
     Waited,
@@ -40,11 +41,9 @@ from headrace.protocols.kafka.apis.records.produce import begin_produce
 from headrace.protocols.kafka.apis.table import API_VERSIONS, APIS, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from headrace.protocols.kafka.apis.versions import api_versions
 from headrace.protocols.kafka.errors import outcome_of
-from headrace.protocols.kafka.frames import Frame, Frames
 from headrace.protocols.kafka.messages.envelope import (
     HEAD,
     PARSED_ELEMENT_BYTES,
-    SIZE,
     KafkaRequest,
     encode_answer,
     read_request,

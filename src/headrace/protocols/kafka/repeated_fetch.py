@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from headrace.edge.access import Principal
 from headrace.edge.envelope.byte_budget import HeldBytes
+from headrace.edge.event_loop.frames import Frame, Frames
 from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.apis.records.idle_fetch import IdleFetch, Nothing
 from headrace.protocols.kafka.apis.table import FETCH
 from headrace.protocols.kafka.errors import outcome_of
-from headrace.protocols.kafka.frames import Frame, Frames
 from headrace.protocols.kafka.messages.envelope import (
     HEAD,
     PARSED_ELEMENT_BYTES,

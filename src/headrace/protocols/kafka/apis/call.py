@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from headrace.core.errors import InvalidInput
 from headrace.edge.access import Gate, Leases, Principal
 from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
-from headrace.edge.envelope.byte_budget import HeldBytes
+from headrace.edge.envelope.answer_room import AnswerRoom
 from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.protocols.kafka.settings import KafkaSettings
@@ -52,22 +51,6 @@ class Parts:
     nodes: Nodes
     fetch_sessions: FetchSessions
     ticks: Ticks
-
-
-@dataclass(slots=True)
-class AnswerRoom(HeldBytes):
-    """What a call holds of the budget for answers until its answer is written."""
-
-    # How many elements it has room for, and whether there is much to encode: that is done in a thread.
-    elements: int = 0
-    is_large: bool = False
-
-    async def take(self, size: int) -> None:
-        """Wait for room; an answer that could never have it is refused."""
-        if self.bytes + size > self.budget.share_max:
-            rule = f"an answer takes at most {self.budget.share_max}: ask for fewer (kafka.answers_bytes_max)"
-            raise InvalidInput("request", f"{self.bytes + size} bytes to answer it", rule)
-        await HeldBytes.take(self, size)
 
 
 @dataclass(slots=True)

@@ -12,12 +12,11 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.edge.event_loop.frames import SIZE
 from headrace.protocols.kafka.messages.reader import ELEMENTS_MAX, FieldReader
 from headrace.protocols.kafka.messages.schema import request_schema, response_schema
 from headrace.protocols.kafka.messages.writer import Writer
 
-# The length before every request and answer.
-SIZE: Final = struct.Struct(">i")
 # API key, version, correlation id.
 HEAD: Final = struct.Struct(">hhi")
 # What an element of a request takes in memory: a topic with a partition 820 together, numbers alone 250.

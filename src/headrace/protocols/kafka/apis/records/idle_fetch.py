@@ -23,9 +23,8 @@ from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import HeadraceError
 from headrace.core.hashes.columns import Int64s
 from headrace.edge.access import Lease, Principal
+from headrace.edge.event_loop.frames import SIZE, Frames
 from headrace.protocols.kafka.apis.call import Parts
-from headrace.protocols.kafka.frames import Frames
-from headrace.protocols.kafka.messages.envelope import SIZE
 from headrace.protocols.kafka.ticks import Wait
 from headrace.storage.interface import OffsetRange
 

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+import struct
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from headrace.edge.draining import Draining
 from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.envelope.received import Receiver
-from headrace.protocols.kafka.messages.envelope import SIZE
-from headrace.protocols.kafka.settings import KafkaSettings
 
+# The length before every frame.
+SIZE: Final = struct.Struct(">i")
 # What is read ahead of the frame that is waited for, until the connection allows more.
 AHEAD_BYTES: Final = 64 << 10
 # A larger frame is the buffer that it arrived in: a copy of 64 MiB would hold the event loop, and take as much again.
@@ -35,15 +36,33 @@ _PROGRESS_SECONDS: Final = 2.0
 Frame = bytes | bytearray
 
 
+class FrameSettings(Protocol):
+    """The settings of a protocol that bound how long its connections may take."""
+
+    @property
+    def request_bytes_max(self) -> int: ...
+    @property
+    def room_seconds_max(self) -> float: ...
+    @property
+    def request_seconds_max(self) -> float: ...
+    @property
+    def send_seconds_max(self) -> float: ...
+    @property
+    def idle_seconds_max(self) -> float: ...
+
+
 class Frames(asyncio.Protocol):
     """One connection. `gone` begins when the client leaves, or nothing more can be written to it."""
 
     def __init__(
         self,
-        settings: KafkaSettings,
+        protocol: str,
+        settings: FrameSettings,
         envelope: Envelope,
         connected: Callable[[Frames], None],
     ) -> None:
+        """`protocol` is the name of the section of its settings."""
+        self._protocol = protocol
         self.gone = Draining()
         self.host = ""
         self.ahead_bytes = AHEAD_BYTES
@@ -113,7 +132,8 @@ class Frames(asyncio.Protocol):
         if not self._awaits_room:
             self._awaits_room = True
             seconds = self._settings.room_seconds_max
-            self._begin_wait(seconds, f"there was no room for its request for {seconds:g} s (kafka.requests_bytes_max)")
+            setting = f"{self._protocol}.requests_bytes_max"
+            self._begin_wait(seconds, f"there was no room for its request for {seconds:g} s ({setting})")
             self._received.wait()
 
     def _resume(self) -> None:
@@ -208,7 +228,9 @@ class Frames(asyncio.Protocol):
 
     def _begin_request(self) -> None:
         seconds = self._settings.request_seconds_max
-        self._begin_wait(seconds, f"its request took more than {seconds:g} s to arrive (kafka.request_seconds_max)")
+        self._begin_wait(
+            seconds, f"its request took more than {seconds:g} s to arrive ({self._protocol}.request_seconds_max)"
+        )
 
     def peek(self, length: int) -> bytes | None:
         """The first bytes of the next frame, if all of it has arrived and it is small enough to be read at once."""
@@ -279,7 +301,9 @@ class Frames(asyncio.Protocol):
     def abort(self, reason: str = "") -> None:
         """End the connection at once; a reason is written to the log."""
         if reason:
-            self._envelope.closed.warn(f"the Kafka connection of {self.host} was closed: {reason}")
+            self._envelope.closed.warn(
+                f"the {self._protocol.capitalize()} connection of {self.host} was closed: {reason}"
+            )
         self._deadline = self._sign_in_deadline = math.inf
         self._transport.abort()
 
@@ -302,7 +326,8 @@ class Frames(asyncio.Protocol):
         elif now >= self._sign_in_deadline:
             self.abort(f"it did not sign in within {SIGN_IN_SECONDS:g} s")
         elif not self._makes_progress(now):
-            self.abort("others wait for room, and too little of its request arrived (kafka.requests_bytes_max)")
+            setting = f"{self._protocol}.requests_bytes_max"
+            self.abort(f"others wait for room, and too little of its request arrived ({setting})")
 
     def _makes_progress(self, now: float) -> bool:
         since, before = self._progress
