@@ -30,7 +30,7 @@ def commands() -> list[tuple[str, ...]]:
 
 def test_the_commands_of_the_design() -> None:
     expected = (
-        "backup bench config config/check config/show console consume debug debug/bundle doctor "
+        "backup bench client client/list config config/check config/show console consume debug debug/bundle doctor "
         "group group/create group/delete group/describe group/list group/seek "
         "pipeline pipeline/check pipeline/list pipeline/run pipeline/test produce "
         "profile profile/add profile/list profile/remove profile/use "

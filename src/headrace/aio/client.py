@@ -45,6 +45,7 @@ class AsyncClient(ThreadBridge[Client]):
     revoke_token = awaited(Client.revoke_token)
     list_audit = awaited(Client.list_audit)
     list_servers = awaited(Client.list_servers)
+    list_clients = awaited(Client.list_clients)
     describe_health = awaited(Client.describe_health)
     describe_settings = awaited(Client.describe_settings)
     describe_process = awaited(Client.describe_process)
@@ -108,6 +109,7 @@ def connect(
     client_certificate: connecting.Pem | None = None,
     client_key: connecting.Pem | None = None,
     timeout_seconds: float = 30.0,
+    client_id: str | None = None,
 ) -> AsyncClient:
     """A client for asyncio of the server at a URL, as `headrace.connect` makes it; nothing is awaited here."""
     return AsyncClient(
@@ -118,5 +120,6 @@ def connect(
             client_certificate=client_certificate,
             client_key=client_key,
             timeout_seconds=timeout_seconds,
+            client_id=client_id,
         )
     )

@@ -50,6 +50,7 @@ from headrace.core.limits import (
 )
 from headrace.core.positions import microseconds
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.clients import ClientDescription
 from headrace.core.reports.descriptions import (
     CommitOutcome,
     GroupDescription,
@@ -95,6 +96,14 @@ class Client:
     def list_servers(self) -> list[ServerDescription]:
         """The running servers of the store, in the order they started, with their addresses."""
         return self._calls(wire.ListServers())
+
+    def list_clients(self) -> list[ClientDescription]:
+        """The clients of the server that answers, those that called last first: who they are, and what they do.
+
+        With the right to read all topics all of them; otherwise those of this token, and what others do in the topics
+        that it may read.
+        """
+        return self._calls(wire.ListClients())
 
     def describe_health(self) -> Health:
         """What needs attention: the server's own verdict on itself, and on the topics that this client may read.

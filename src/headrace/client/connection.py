@@ -30,6 +30,7 @@ def connect(
     client_certificate: Pem | None = None,
     client_key: Pem | None = None,
     timeout_seconds: float = 30.0,
+    client_id: str | None = None,
 ) -> Client:
     """A client of the server at `headrace://HOST:PORT` or `headrace+tls://HOST:PORT`.
 
@@ -43,6 +44,7 @@ def connect(
     PEM files, the certificate with its chain, the key without a password. If both are omitted, the files that
     `HEADRACE_CLIENT_CERTIFICATE` and `HEADRACE_CLIENT_KEY` name are used when set.
     timeout_seconds: how long a server that does not answer is retried.
+    client_id: what operators see this client as, beside its host and process; by default the name of the program.
 
     >>> client = connect("headrace://127.0.0.1:7071,127.0.0.1:7081")
     >>> client.close()
@@ -55,7 +57,7 @@ def connect(
     else:
         addresses = parse_addresses(named, URL_VARIABLE) if named else parse_addresses(URL_DEFAULT)
     given = token if token is not None else os.environ.get(TOKEN_VARIABLE)
-    return Client(FlightTransport(addresses, given, roots, pair), timeout_seconds)
+    return Client(FlightTransport(addresses, given, roots, pair, client_id), timeout_seconds)
 
 
 def _client_pair(certificate: Pem | None, key: Pem | None) -> tuple[bytes, bytes] | None:

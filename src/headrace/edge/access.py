@@ -26,10 +26,12 @@ import pyarrow as pa
 from headrace.broker.access import Access, ProvenToken
 from headrace.core.errors import AccessDenied, Forbidden, HeadraceError
 from headrace.core.hashes.scram import ScramSecret
+from headrace.core.reports.clients import ClientIdentity
 from headrace.core.reports.descriptions import Identity
 from headrace.core.rights import ANYONE, Caller
 from headrace.edge import audit
 from headrace.edge.limits import Limits
+from headrace.edge.monitoring.clients import SeenClient
 from headrace.edge.operations import OPERATIONS, check, check_producers
 
 LOOK_SECONDS: Final = 0.5
@@ -77,6 +79,8 @@ class Principal:
         self.limits = limits or Limits()
         self.caller = caller
         self.address = address
+        # The client that calls, once its protocol has said which.
+        self.client: SeenClient | None = None
         self._identify = identify or (lambda: caller)
         self._version = version
         self._changes: dict[tuple[str, str | None, str | None], str] = {}
@@ -153,7 +157,7 @@ class Principal:
     def record_changes(self) -> None:
         """Record in the audit log the changes that were required and are done now."""
         for (topic, group, producer), operation in self._changes.items():
-            named = {"topic": topic, "group": group, "producer_id": producer, **self._named}
+            named = {"topic": topic, "group": group, "producer_id": producer, **self._named, **self._client_named()}
             audit.record("done", operation, self.caller.name, self.address, **named)
         self.forget_changes()
 
@@ -177,8 +181,36 @@ class Principal:
         if self._refusals > REFUSALS_RECORDED_MAX:
             return
         more = {"right": error.right, "topic": error.topic, "group": error.group, "producer_id": error.producer_id}
-        token_id = self.caller.token_id
-        audit.record("refused", operation, self.caller.name, self.address, token=token_id, **more)
+        named: dict[str, str | None] = {"token": self.caller.token_id, **self._client_named()}
+        audit.record("refused", operation, self.caller.name, self.address, **more, **named)
+
+    def called_by(self, protocol: str, said: str | ClientIdentity) -> SeenClient:
+        """The client that calls, by what it says of itself."""
+        self.client = self.limits.clients.saw(protocol, self.name, self.address, said)
+        return self.client
+
+    def joined(self, topic: str, group: str, member: str, idle_seconds: float | None = None) -> None:
+        """The client is a member of a group, and last asked for messages so long ago, if that is known."""
+        if self.client is not None:
+            self.client.joined(topic, group, member, idle_seconds)
+
+    def left(self, group: str, member: str, topic: str | None = None) -> None:
+        """The client is no member any more, of a topic or of all."""
+        if self.client is not None:
+            self.client.left(group, member, topic)
+
+    def publishes(self, topic: str, producer_id: str) -> None:
+        """The client writes to a topic, as this source; empty if it has none."""
+        if self.client is not None:
+            self.client.publishes(topic, producer_id)
+
+    def _client_named(self) -> dict[str, str]:
+        """The client for the audit log: its id, its host with its process, and its library."""
+        if self.client is None:
+            return {}
+        identity = self.client.identity
+        library = f"{identity.library} {identity.version}".strip()
+        return {"client": identity.client_id, "process": identity.place, "library": library}
 
 
 class Gate:

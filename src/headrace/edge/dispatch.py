@@ -16,9 +16,12 @@ from headrace.core.health.findings import Health, visible
 from headrace.core.limits import AUDIT_KEPT, FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.clients import ClientDescription, visible_clients
 from headrace.core.reports.descriptions import (
     Identity,
+    Membership,
     NewToken,
+    ProducerOpening,
     Staged,
     TokenDescription,
     TopicDescription,
@@ -27,8 +30,9 @@ from headrace.core.reports.pipelines import PipelineDescription
 from headrace.core.reports.process import ProcessReport
 from headrace.core.rights import Right
 from headrace.core.topics.settings import TopicSettings
-from headrace.edge import audit, process_report
+from headrace.edge import audit
 from headrace.edge.access import LOOK_SECONDS, Principal
+from headrace.edge.monitoring import process_report
 from headrace.wire import operations as wire
 
 Performer = Callable[[Any, Broker, Principal], Any]
@@ -155,6 +159,35 @@ def _publish_staged(operation: wire.PublishStaged, broker: Broker, principal: Pr
     return receipts.written, len(receipts) - receipts.written
 
 
+def _open_producer(operation: wire.OpenProducer, broker: Broker, principal: Principal) -> ProducerOpening:
+    opening: ProducerOpening = _call_method(operation, broker, principal)
+    principal.publishes(operation.topic, operation.producer_id)
+    return opening
+
+
+def _join_group(operation: wire.JoinGroup, broker: Broker, principal: Principal) -> Membership:
+    membership: Membership = _call_method(operation, broker, principal)
+    principal.joined(operation.topic, operation.group, operation.member)
+    return membership
+
+
+def _heartbeat(operation: wire.Heartbeat, broker: Broker, principal: Principal) -> Membership:
+    named = operation.topic, operation.group, operation.member
+    membership = broker.heartbeat(*named, operation.generation, operation.partitions)
+    principal.joined(*named, operation.idle_seconds)
+    return membership
+
+
+def _leave_group(operation: wire.LeaveGroup, broker: Broker, principal: Principal) -> None:
+    principal.left(operation.group, operation.member, operation.topic)
+    _call_method(operation, broker, principal)
+
+
+def _list_clients(_: wire.ListClients, broker: Broker, principal: Principal) -> list[ClientDescription]:
+    """The clients of this server that a caller may know of."""
+    return visible_clients(principal.limits.clients.list(broker.servers.id), principal.caller)
+
+
 def _last_commits(operation: wire.LastCommits, broker: Broker, principal: Principal) -> dict[str, CommitKey]:
     permitted = [topic for topic in operation.topics if principal.may("last_commit", topic, _producer(operation))]
     return broker.last_commits(permitted, operation.writer)
@@ -176,5 +209,10 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.AwaitOffsets: _await_offsets,
     wire.PublishStaged: _publish_staged,
     wire.DropStages: _drop_stages,
+    wire.OpenProducer: _open_producer,
+    wire.JoinGroup: _join_group,
+    wire.Heartbeat: _heartbeat,
+    wire.LeaveGroup: _leave_group,
+    wire.ListClients: _list_clients,
     wire.LastCommits: _last_commits,
 }

@@ -28,6 +28,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.core.errors import LimitExceeded, Overloaded
+from headrace.edge.monitoring.clients import Clients
 from headrace.edge.traffic import Traffic
 
 # Callers beyond this number of series are counted together.
@@ -92,8 +93,9 @@ class Limits:
                 what, f"limits.{name}", getattr(settings, name), self.count_refusal, f"limits.{total_name}", total_max
             )
 
-        # By protocol, of those that count their own requests; beside the limits, which all protocols share.
+        # Beside the limits, what all protocols share: by protocol the requests of those that count them, and who calls.
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
+        self.clients = Clients()
         self.streams = slots("streams and long polls", "streams_max")
         self.flight_streams = slots("Flight streams", "flight_streams_max", has_total=True)
         self.flight_uploads = slots("Flight uploads", "flight_uploads_max", has_total=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.core.groups.group import ReadFrom
+from headrace.core.reports.clients import ClientDescription
 from headrace.core.reports.descriptions import GroupDescription, Identity, TopicDescription
 from headrace.core.topics.settings import TopicSettings
 
@@ -93,6 +94,63 @@ class GroupOut(msgspec.Struct):
                 for partition, at in group.progress.items()
             ],
             group.seek_generation,
+        )
+
+
+class ClientMemberOut(msgspec.Struct):
+    """A membership of a client, and when it last asked for messages; null if it does not say."""
+
+    topic: str
+    group: str
+    member: str
+    polled_us: int | None
+
+
+class ClientProducerOut(msgspec.Struct):
+    """A topic that a client writes to, and the producer id that it has, if any."""
+
+    topic: str
+    producer_id: str
+
+
+class ClientOut(msgspec.Struct):
+    """A client: what it says of itself, where it calls from, since when and until when, and what it reads and writes.
+
+    seen_us: its last call; that of this answer if it has a connection that the server sees (Kafka).
+    """
+
+    server: str
+    protocol: str
+    principal: str
+    address: str
+    client_id: str
+    host: str
+    pid: int
+    library: str
+    version: str
+    since_us: int
+    seen_us: int
+    members: list[ClientMemberOut]
+    producers: list[ClientProducerOut]
+
+    @classmethod
+    def of(cls, client: ClientDescription) -> ClientOut:
+        """A description of a server as JSON."""
+        said = client.identity
+        return cls(
+            client.server,
+            client.protocol,
+            client.principal,
+            client.address,
+            said.client_id,
+            said.host,
+            said.pid,
+            said.library,
+            said.version,
+            client.since_us,
+            client.seen_us,
+            [ClientMemberOut(each.topic, each.group, each.member, each.polled_us) for each in client.members],
+            [ClientProducerOut(each.topic, each.producer_id) for each in client.producers],
         )
 
 

@@ -19,6 +19,7 @@ from headrace.core.groups.group import ReadFrom
 from headrace.core.health.findings import Health
 from headrace.core.limits import AUDIT_LISTED, SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.clients import ClientDescription
 from headrace.core.reports.descriptions import (
     CommitOutcome,
     GroupDescription,
@@ -240,13 +241,17 @@ class JoinGroup(Operation[Membership], tag="join", omit_defaults=True):
 
 
 class Heartbeat(Operation[Membership], tag="heartbeat"):
-    """Stay a member, and get the current assignment; acknowledge the partitions that are held, as of a generation."""
+    """Stay a member, and get the current assignment; acknowledge the partitions that are held, as of a generation.
+
+    `idle_seconds` is how long ago the member asked for messages, for those who look at it.
+    """
 
     need: ClassVar = READ_AS_GROUP
     group: str
     member: str
     generation: int | None = None
     partitions: list[int] | None = None
+    idle_seconds: float | None = None
 
 
 class LeaveGroup(Operation[None], tag="leave"):
@@ -342,6 +347,15 @@ class Whoami(StoreOperation[Identity], tag="whoami"):
 
 class ListServers(StoreOperation[list[ServerDescription]], tag="list_servers"):
     """The running servers of the store, with their addresses; `topic` is ignored."""
+
+    need: ClassVar = AUTHENTICATED
+
+
+class ListClients(StoreOperation[list[ClientDescription]], tag="list_clients"):
+    """The clients of this server: those of the caller, and what others do in topics that it may read.
+
+    `topic` is ignored.
+    """
 
     need: ClassVar = AUTHENTICATED
 

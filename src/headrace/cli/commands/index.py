@@ -25,6 +25,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "console": "Run the console: topics, messages, groups and charts in a browser, until SIGTERM or Ctrl-C.",
         "config": "Show or check the settings of a server.",
         "status": "Show whether a server is up, how it is doing, and what needs attention.",
+        "client": "Show who is connected.",
         "debug": "Collect what a bug report needs.",
         "top": "Watch the rates and the lag of topics and groups.",
     },

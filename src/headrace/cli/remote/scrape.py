@@ -1,4 +1,4 @@
-"""The metrics and the health of all servers of a store, for `headrace status` and `headrace top`.
+"""The metrics, the health and the clients of all servers of a store, for `headrace status`, `top` and `client list`.
 
 The client lists the servers; each is asked over HTTP, with the same token. A token that may not read all topics gets no
 metrics. An address that only the server's own machine knows is replaced by the host of `--url`.
@@ -21,6 +21,7 @@ from headrace.cli.remote.address import ServerAddress
 from headrace.core.health.findings import Health, HealthFinding, merged
 from headrace.core.health.rules import silent
 from headrace.core.reports.descriptions import ServerDescription
+from headrace.wire.descriptions import ClientOut
 from headrace.wire.metrics import Sample, parse
 
 if TYPE_CHECKING:
@@ -76,6 +77,26 @@ def health(client: Client, address: ServerAddress, servers: Sequence[ServerDescr
         except (OSError, HTTPException, _Refused, msgspec.DecodeError) as error:
             silences.append(silent(url, str(error) or type(error).__name__))
     return merged(own, others).with_more(silences)
+
+
+def clients(
+    client: Client, address: ServerAddress, servers: Sequence[ServerDescription]
+) -> tuple[list[ClientOut], list[str]]:
+    """The clients of all servers, those that called last first, and which servers did not say."""
+    own = client.list_clients()
+    found, problems = [ClientOut.of(each) for each in own], []
+    # The client that asks is one itself.
+    answered = own[0].server if own else ""
+    for server in servers:
+        url = server.addresses.get("http")
+        if url is None or server.id == answered:
+            continue
+        try:
+            answer = _answer(url, "/v1/clients", address)
+            found += msgspec.json.decode(answer, type=dict[str, list[ClientOut]])["clients"]
+        except (OSError, HTTPException, _Refused, msgspec.DecodeError) as error:
+            problems.append(f"no clients of {url}: {str(error) or type(error).__name__}")
+    return sorted(found, key=lambda each: -each.seen_us), problems
 
 
 class _Refused(Exception):

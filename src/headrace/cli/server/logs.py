@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from headrace.edge.process_report import RecentLogs
+from headrace.edge.monitoring.process_report import RecentLogs
 
 _TOKEN: Final = re.compile(r"\bhr_([0-9a-f]{12})_[A-Za-z0-9_-]{16,}")
 _ACCESS: Final = ("client", "method", "path", "http_version", "status")

@@ -235,9 +235,11 @@ class GroupSession(Session):
             return self._present
         held = self._known
         # What was joined again and not yet taken up is not acknowledged.
-        claim = (held.membership.generation, held.membership.partitions) if held.joins == self._joins else ()
+        heartbeat = Heartbeat(self._topic, self._group, self._name, idle_seconds=idle_seconds)
+        if held.joins == self._joins:
+            heartbeat.generation, heartbeat.partitions = held.membership.generation, held.membership.partitions
         try:
-            present: Membership = self._calls(Heartbeat(self._topic, self._group, self._name, *claim))
+            present: Membership = self._calls(heartbeat)
         except MemberNotFound:
             with self._joining:
                 if self._is_closed:

@@ -21,6 +21,7 @@ from pyarrow import flight
 
 from headrace.client import fork
 from headrace.client.addresses import Address
+from headrace.client.identity import own_identity
 from headrace.client.transport.errors import core_error, translated
 from headrace.core.errors import (
     AccessDenied,
@@ -33,6 +34,7 @@ from headrace.core.errors import (
     Unreachable,
     Untrusted,
 )
+from headrace.core.reports.clients import IDENTITY_HEADER
 from headrace.wire import operations, tickets
 
 # What a server that stops says is closed.
@@ -69,10 +71,13 @@ class FlightTransport:
         token: str | None = None,
         root_certificates: bytes | None = None,
         client_certificate: tuple[bytes, bytes] | None = None,
+        client_id: str | None = None,
     ) -> None:
         """`client_certificate` is the certificate with its chain, and its key; both are PEM."""
         self._addresses = list(addresses)
-        self._headers = [] if not token else [(b"authorization", f"Bearer {token}".encode())]
+        self._client_id = client_id
+        self._token = token
+        self._headers: list[tuple[bytes, bytes]] = []
         self._tls: dict[str, bytes] = {}
         if root_certificates is not None:
             self._tls["tls_root_certs"] = root_certificates
@@ -138,6 +143,10 @@ class FlightTransport:
             return self._connection
 
     def _connect(self) -> _Connection:
+        # By now it is known which process this is.
+        self._headers = [(IDENTITY_HEADER.encode(), own_identity(self._client_id))]
+        if self._token:
+            self._headers.append((b"authorization", f"Bearer {self._token}".encode()))
         reasons = []
         for address in list(self._addresses):
             try:

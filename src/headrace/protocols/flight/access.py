@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from pyarrow import flight
 
 from headrace.core.errors import InvalidInput
+from headrace.core.reports.clients import IDENTITY_CHARACTERS_MAX, IDENTITY_HEADER
 from headrace.edge.access import Gate, Principal
 from headrace.protocols.flight.errors import carrying
 
@@ -23,9 +24,10 @@ _SCHEME: Final = "bearer "
 class TokenOfCall(flight.ServerMiddleware):  # type: ignore[misc]
     """The token of one call."""
 
-    def __init__(self, gate: Gate, token: str | None, verifies_certificates: bool) -> None:
+    def __init__(self, gate: Gate, token: str | None, identity: str, verifies_certificates: bool) -> None:
         self.gate = gate
         self.token = token
+        self.identity = identity
         self.verifies_certificates = verifies_certificates
 
 
@@ -41,8 +43,8 @@ class AccessMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         if info.method == flight.FlightMethod.GET_SCHEMA:
             # Here, because pyarrow would send a traceback to the client.
             raise carrying(InvalidInput("method", "GetSchema", "it is not supported: all topics have the same columns"))
-        given = [value for name, values in headers.items() if name.lower() == "authorization" for value in values]
-        return TokenOfCall(self._gate, _token(given), self._verifies_certificates)
+        identity = "".join(map(_text, _header(headers, IDENTITY_HEADER)[:1]))[:IDENTITY_CHARACTERS_MAX]
+        return TokenOfCall(self._gate, _token(_header(headers, "authorization")), identity, self._verifies_certificates)
 
 
 def principal_of(context: flight.ServerCallContext, operation: str) -> Principal:
@@ -50,6 +52,7 @@ def principal_of(context: flight.ServerCallContext, operation: str) -> Principal
     kept: TokenOfCall = context.get_middleware(MIDDLEWARE)
     certificate_name = context.peer_identity().decode(errors="replace") if kept.verifies_certificates else None
     principal = kept.gate.admit(kept.token, _address(context.peer()), operation, certificate_name)
+    principal.called_by("flight", kept.identity)
     if kept.gate.has_uses:
         kept.gate.store_uses()
     return principal
@@ -57,14 +60,22 @@ def principal_of(context: flight.ServerCallContext, operation: str) -> Principal
 
 def _address(peer: str | bytes) -> str:
     """The host of `ipv4:127.0.0.1:50000` or `ipv6:%5B::1%5D:50000`."""
-    text = peer.decode(errors="replace") if isinstance(peer, bytes) else peer
+    text = _text(peer)
     kind, _, rest = unquote(text).partition(":")
     return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else text
 
 
+def _header(headers: dict[str, list[str | bytes]], wanted: str) -> list[str | bytes]:
+    return [value for name, values in headers.items() if name.lower() == wanted for value in values]
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
 def _token(given: list[str | bytes]) -> str | None:
     for value in given:
-        text = value.decode(errors="replace") if isinstance(value, bytes) else value
+        text = _text(value)
         if text.lower().startswith(_SCHEME):
             return text[len(_SCHEME) :].strip()
     return None

@@ -77,6 +77,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             for producer in producers:
                 principal.require(operation, command.topic, producer=producer)
             lease = principal.lease(operation, command.topic, producers=producers)
+            for producer in producers:
+                principal.publishes(command.topic, producer or "")
 
             def check(batch: pa.RecordBatch) -> None:
                 principal.renew()

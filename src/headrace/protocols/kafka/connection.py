@@ -21,6 +21,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from headrace.core.errors import AccessDenied, HeadraceError, LimitExceeded
+from headrace.core.reports.clients import ClientIdentity
 from headrace.core.rights import ANYONE, Caller
 from headrace.edge.access import Principal
 from headrace.edge.certificates import certificate_name
@@ -28,6 +29,7 @@ from headrace.edge.envelope.answer_room import AnswerRoom
 from headrace.edge.envelope.byte_budget import HeldBytes
 from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.edge.event_loop.frames import SIZE, Frame, Frames
+from headrace.edge.monitoring.clients import SeenClient
 from headrace.protocols.kafka.apis import sasl
 from headrace.protocols.kafka.apis.call import (
     ANSWER_ELEMENT_BYTES,
@@ -94,6 +96,9 @@ class KafkaConnection:
         self._advertised = _advertised(parts.settings.advertised, frames.extra("sockname"))
         self._certificate_name = certificate_name(frames.extra("peercert"))
         self._repeated = RepeatedFetch(parts, frames)
+        # What the client says that it is, and the client that this is a connection of.
+        self._library = ("", "")
+        self._client: SeenClient | None = None
         # Produce requests that are not answered yet, oldest first, how many there are, and the task that answers them.
         self._produced: asyncio.Queue[list[_Produced] | None] = asyncio.Queue(GROUPS_MAX)
         self._unanswered = 0
@@ -123,6 +128,8 @@ class KafkaConnection:
             await self._abandon_answers()
             await self._frames.close()
             self._place.leave()
+            if self._client is not None:
+                self._parts.gate.limits.clients.disconnected(self._client)
 
     def _warn(self, error: Exception) -> None:
         self._parts.envelope.closed.warn(f"the Kafka connection of {self._host} was closed: {error}")
@@ -229,6 +236,7 @@ class KafkaConnection:
         return answer.data
 
     def _call(self, request: KafkaRequest, principal: Principal, room: AnswerRoom, waited: Waited) -> Call:
+        self._note_client(principal, request.client_id)
         return Call(
             self._parts,
             principal,
@@ -242,6 +250,16 @@ class KafkaConnection:
             room,
             waited,
         )
+
+    def _note_client(self, principal: Principal, client_id: str) -> None:
+        """The client that sent a request: another one if it signs in as another, or has another name."""
+        client = principal.called_by("kafka", ClientIdentity(client_id, "", 0, *self._library))
+        if client is not self._client:
+            clients = self._parts.gate.limits.clients
+            clients.connected(client)
+            if self._client is not None:
+                clients.disconnected(self._client)
+            self._client = client
 
     # Produce requests, which share commits
 
@@ -392,6 +410,8 @@ class KafkaConnection:
 
     async def _log_in(self, api_key: int, version: int, request: Any) -> Answer:
         if api_key == API_VERSIONS:
+            name, version_of_it = (getattr(request, f"client_software_{each}", "") for each in ("name", "version"))
+            self._library = name[:100], version_of_it[:100]
             return api_versions()
         if api_key == SASL_HANDSHAKE:
             if version == 0:

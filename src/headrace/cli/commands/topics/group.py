@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from headrace.cli.exits import Exit, Failure
@@ -23,6 +24,7 @@ from headrace.core.text import counted
 if TYPE_CHECKING:
     from headrace.client import Client
     from headrace.core.reports.descriptions import GroupDescription
+    from headrace.wire.descriptions import ClientMemberOut, ClientOut
 
 app = typer.Typer(help="Create, list, describe, seek and delete consumer groups.", no_args_is_help=True)
 
@@ -134,11 +136,20 @@ def _groups(client: Client, topic: str | None) -> list[GroupDescription]:
 @app.command("describe", epilog="Example: headrace group describe orders billing --json")
 @with_option_groups
 def describe(topic: Topic, group: Group, *, as_json: Json = False, server: ServerOptions) -> None:
-    """Show a group's consumers, and its position and lag in each partition."""
+    """Show who reads, and the position and lag in each partition."""
+    from headrace.cli.commands.servers.client import members_of
+    from headrace.cli.remote.scrape import clients
+
+    address = server.address()
     with server.connected() as client:
         found = client.describe_group(topic, group)
+        known, problems = clients(client, address, client.list_servers())
+    of_members = members_of(known, found.topic, found.name)
+    for problem in problems:
+        print_note(problem)
     if as_json:
-        print_json(_shown(found))
+        described = msgspec.to_builtins(_shown(found))
+        print_json({**described, "clients": [each for each, _ in of_members.values()]})
         return
     begins = found.read_from
     facts = {
@@ -151,6 +162,7 @@ def describe(topic: Topic, group: Group, *, as_json: Json = False, server: Serve
         "lag": f"{counted(found.lag_messages, 'message')}, {found.lag_seconds:,.1f} seconds",
     }
     print_table(("", ""), facts.items())
+    _print_members(found, of_members)
     print_table(
         ("partition", "committed", "position", "end offset", "lag", "lag seconds", "consumer"),
         [
@@ -158,6 +170,23 @@ def describe(topic: Topic, group: Group, *, as_json: Json = False, server: Serve
             for partition, at in found.progress.items()
         ],
     )
+
+
+def _print_members(group: GroupDescription, known: dict[str, tuple[ClientOut, ClientMemberOut]]) -> None:
+    """Who reads: the members of the group with their clients, and those that only a protocol knows."""
+    from headrace.cli.commands.servers.client import ago, library_of, process_of
+
+    rows: list[tuple[object, ...]] = []
+    for name in [*group.members, *sorted(known.keys() - group.members.keys() if group.consumers is None else ())]:
+        client, member = known.get(name, (None, None))
+        is_gone = name not in group.members and (client is None or client.protocol in ("flight", "http"))
+        if client is None or member is None:
+            rows.append((name, group.members[name], "-", "-", "-", "-", "-", "-"))
+        elif not is_gone:
+            place = (client.client_id or "-", process_of(client), library_of(client), client.address, client.principal)
+            rows.append((name, group.members.get(name), *place, ago(member.polled_us)))
+    if rows:
+        print_table(("member", "partitions", "client id", "process", "library", "address", "token", "last poll"), rows)
 
 
 def _shown(group: GroupDescription) -> Any:

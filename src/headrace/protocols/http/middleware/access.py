@@ -17,6 +17,7 @@ from litestar.handlers import BaseRouteHandler
 
 from headrace.core.errors import Forbidden
 from headrace.core.names import composed
+from headrace.core.reports.clients import IDENTITY_CHARACTERS_MAX, IDENTITY_HEADER, ClientIdentity
 from headrace.edge.access import Gate, Lease, Principal
 from headrace.edge.operations import OPERATIONS
 from headrace.protocols.http.requests.raw_paths import unquoted
@@ -41,6 +42,7 @@ async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     certificate_name: str | None = connection.scope.get(CERTIFICATE_NAME)  # type: ignore[assignment]
     called = operation or connection.url.path
     principal = gate.admit(_token(connection), _address(connection), called, certificate_name)
+    principal.called_by("http", _said(connection))
     if gate.has_uses:
         loop.run_in_executor(None, gate.store_uses)
     connection.scope[PRINCIPAL] = principal  # type: ignore[typeddict-unknown-key]
@@ -66,6 +68,15 @@ def lease_of(request: Request[Any, Any, Any], topic: str, group: str | None = No
 
 def _address(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
     return connection.client.host if connection.client is not None else ""
+
+
+def _said(connection: ASGIConnection[Any, Any, Any, Any]) -> str | ClientIdentity:
+    """What the client says of itself; of others than ours the program that they name."""
+    given = connection.headers.get(IDENTITY_HEADER)
+    if given is not None:
+        return given[:IDENTITY_CHARACTERS_MAX]
+    library, _, version = connection.headers.get("user-agent", "").partition(" ")[0].partition("/")
+    return ClientIdentity(library=library, version=version)
 
 
 def _token(connection: ASGIConnection[Any, Any, Any, Any]) -> str | None:

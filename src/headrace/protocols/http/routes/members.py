@@ -221,6 +221,7 @@ async def fetch_as_member(
     if wait_seconds > 0:
         work = attend(request, work, principal_of(request), lease, leases)
     found = await work
+    principal_of(request).joined(unquoted(topic), *names, idle_seconds=0.0)
     return await bridge.call(_answer, found, is_arrow, encoding)
 
 

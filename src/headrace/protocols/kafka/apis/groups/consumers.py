@@ -25,7 +25,7 @@ from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Caller
 from headrace.edge.groups import may_read_all, require_all
 from headrace.protocols.kafka.apis.call import Call, in_turns
-from headrace.protocols.kafka.apis.groups.members import claimed, code_named, seen
+from headrace.protocols.kafka.apis.groups.members import claimed, code_named, note_member, seen
 from headrace.protocols.kafka.apis.topic_ids import topic_number, topic_uuid
 from headrace.protocols.kafka.coordinator.assignment import Owned
 from headrace.protocols.kafka.coordinator.consumer_group import (
@@ -75,6 +75,7 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
     if request.member_epoch < PAUSING:
         raise InvalidInput("member epoch", str(request.member_epoch), f"it is at least {PAUSING}")
     if request.member_epoch < JOINING:
+        call.principal.left(group_id, request.member_id)
         coordinator.consumer_leave(
             call.principal, group_id, request.member_id, request.instance_id, request.member_epoch
         )
@@ -105,6 +106,7 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
     )
     async with claimed(call, group_id, topics or ()):
         member, is_told = await coordinator.consumer_heartbeat(call.principal, group_id, heartbeat)
+    note_member(call, group_id, member.id, topics or ())
     assigned = None
     if is_told:
         places = member.assigned

@@ -37,6 +37,8 @@ _CONSUMER: Final = "consumer"
 # What a member may tell the others, over all protocols that it supports, and the topics among it.
 METADATA_BYTES_MAX: Final = 1 << 20
 TOPICS_MAX: Final = 10_000
+# How many of them operators are shown of a client.
+TOPICS_NAMED_MAX: Final = 20
 
 
 def code_named(error: str) -> ErrorCode:
@@ -84,6 +86,8 @@ async def join_group(call: Call, request: Any) -> dict[str, Any]:
     answer = await _outcome(call, future)
     if not isinstance(answer, JoinAnswer):
         return refused | {"error_code": ErrorCode.rebalance_in_progress}
+    if answer.error == "none":
+        note_member(call, request.group_id, answer.member_id, topics)
     await hold_bytes(call, sum(len(metadata) for _, _, metadata in answer.members), len(answer.members))
     return {
         "error_code": code_named(answer.error),
@@ -112,6 +116,12 @@ def is_seen(call: Call, group: Group) -> bool:
     """Whether the caller may be told of a group: who may be in it; one that reads nothing, who is or may read all."""
     caller, roster = call.principal.caller, group.roster
     return caller in roster.callers or may_read_all(caller, group.id, roster.topics or [ALL_TOPICS])
+
+
+def note_member(call: Call, group: str, member_id: str, topics: Collection[str]) -> None:
+    """Have operators see what a client is a member of."""
+    for topic in sorted(topics)[:TOPICS_NAMED_MAX]:
+        call.principal.joined(topic, group, member_id)
 
 
 async def hold_bytes(call: Call, size: int, elements: int) -> None:
@@ -213,6 +223,8 @@ async def leave_group(call: Call, request: Any) -> dict[str, Any]:
         call.require_group(request.group_id)
     except HeadraceError as error:
         return {"error_code": code_of(error)}
+    for member_id in [each.member_id for each in getattr(request, "members", [request])]:
+        call.principal.left(request.group_id, member_id)
     if not hasattr(request, "members"):
         (left,) = call.parts.coordinator.leave(call.principal, request.group_id, [(request.member_id, None)])
         return {"error_code": code_named(left)}
