@@ -71,6 +71,20 @@ def test_some_partitions_and_some_messages(server: Server, numbers: str) -> None
     assert "partition 5" in server.run("consume", numbers, "--partition", "5").refused(1)
 
 
+def test_messages_that_fulfil_an_expression(server: Server, topic: str) -> None:
+    messages = [
+        {"value": json.dumps({"amount": number * 100}), "key": f"k{number}", "attributes": {"kind": kind}}
+        for number, kind in enumerate(["order", "order", "order", "refund", "order", "order"])
+    ]
+    server.post(f"topics/{topic}/messages", {"messages": [*messages, {"value": "no JSON"}]})
+    where = 'value.amount > 200 and attributes.kind == "order"'
+    found = server.run("consume", topic, "--where", where, "--format", "{key}").lines()
+    assert sorted(found) == ["k4", "k5"]
+    assert server.run("consume", topic, "--where", where, "--max", "1", "--key", "k5", "--json").json()["key"] == "k5"
+    refused = server.run("consume", topic, "--where", "value.amount >").refused(2)
+    assert "it is no expression" in refused and "value.amount > 100" in refused
+
+
 def test_formats(server: Server, numbers: str) -> None:
     line = server.run("consume", numbers, "--max", "1", "--format", "{topic}\\t{partition} {offset} {{{key}}} {value}")
     assert line.lines() == [f"{numbers}\t0 0 {{k0}} 0"]

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.client.message import Message
+from headrace.client.where.expression import Anywhere
 from headrace.console.messages import reader, search
-from headrace.console.messages.expression import Anywhere
-from tests.console.messages.test_matching import batch_of
+from tests.client.where.test_matching import batch_of
 
 
 class Scanned:

@@ -1,4 +1,4 @@
-"""Which messages `headrace consume` prints: those with a key, or whose value matches. Works on whole columns."""
+"""Which messages `headrace consume` prints: by key, value, or an expression over fields. Works on whole columns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.cli.exits import Exit, Failure
+from headrace.client.where.expression import Condition
+from headrace.client.where.matching import matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class MessageFilter:
 
     key: bytes | None = None
     grep: str | None = None
+    where: Condition | None = None
 
     def check(self) -> None:
         """Raise if the expression is none, before anything is read."""
@@ -36,12 +39,14 @@ class MessageFilter:
             mask &= _booleans(pc.equal(batch.column("key"), pa.scalar(self.key, pa.binary())))
         if self.grep is not None:
             mask &= _booleans(pc.match_substring_regex(batch.column("value"), self.grep))
+        if self.where is not None:
+            mask &= _booleans(matches(self.where, batch))
         return np.flatnonzero(mask)
 
     @property
     def is_set(self) -> bool:
         """Whether anything is left out."""
-        return self.key is not None or self.grep is not None
+        return self.key is not None or self.grep is not None or self.where is not None
 
 
 def _booleans(matches: pa.Array) -> npt.NDArray[np.bool_]:

@@ -17,8 +17,8 @@ import pyarrow as pa
 from headrace import aio
 from headrace.client.message import Message, messages_of
 from headrace.client.read.decode import Decoder, Packed
-from headrace.console.messages.expression import Condition
-from headrace.console.messages.matching import matches
+from headrace.client.where.expression import Condition
+from headrace.client.where.matching import matches
 
 FOUND_MAX: Final = 500
 # A search that finds large messages ends when it holds this many bytes.

@@ -39,6 +39,8 @@ Examples:
 
   headrace consume orders --key user-1 --grep 'total=[0-9]{{4}}'
 
+  headrace consume orders --where 'value.amount > 400 and attributes.kind == "order"'
+
   headrace consume orders --group billing --follow
 
   headrace consume orders --json | headrace produce orders-copy --json
@@ -74,6 +76,14 @@ class SelectionOptions:
     grep: Annotated[
         str | None,
         typer.Option(help="Only messages whose value matches this regular expression (RE2).", metavar="REGEX"),
+    ] = None
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help="Only messages that fulfil this expression over value.FIELD (of JSON), key, attributes.NAME, "
+            "partition, offset and seqno.",
+            metavar="EXPRESSION",
+        ),
     ] = None
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep waiting for new messages until Ctrl-C.")] = False
     count: Annotated[int | None, typer.Option("--max", help="Stop after N messages.", metavar="N", min=1)] = None
@@ -128,9 +138,11 @@ def consume(
     from headrace.cli.messages.filters import MessageFilter
     from headrace.cli.messages.formats import parse_format
     from headrace.client.read.decode import check_on_undecodable
+    from headrace.client.where.expression import parse
 
     key = None if selection.key is None else selection.key.encode(errors="surrogateescape")
-    filter = MessageFilter(key, selection.grep)
+    where = None if selection.where is None else parse(selection.where)
+    filter = MessageFilter(key, selection.grep, where)
     filter.check()
     wanted = PrintRequest(
         tuple(dict.fromkeys(topics)),

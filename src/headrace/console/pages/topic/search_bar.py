@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from nicegui import background_tasks, ui
 
 from headrace.client.message import Message
-from headrace.console.messages.expression import Anywhere, Condition, parse
+from headrace.client.where.expression import Anywhere, Condition, parse
 from headrace.console.messages.search import FOUND_MAX, Search
 from headrace.console.view import text
 from headrace.console.view.frame import Visit

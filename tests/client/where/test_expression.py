@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.console.messages.expression import (
+from headrace.client.where.expression import (
     AnyOf,
     Comparison,
     Contains,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from headrace.console.messages.expression import (
+from headrace.client.where.expression import (
     AnyOf,
     Anywhere,
     Comparison,

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.console.messages import matching
-from headrace.console.messages.expression import Anywhere, Condition, parse
+from headrace.client.where import matching
+from headrace.client.where.expression import Anywhere, Condition, parse
 from headrace.core.messages import READ_SCHEMA
 
 ORDERS = [
