@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.cli.server.logs import JsonFormatter
 from headrace.client import connect
 from headrace.core.errors import Forbidden, Unauthenticated
 from headrace.core.limits import AUDIT_REFUSALS_PER_MINUTE
@@ -241,3 +242,10 @@ def test_a_file_that_was_moved_away_is_made_again(place: Place) -> None:
     audit.record("done", "delete_topic", "root", "local", topic="b\ud800\n")
     assert [line["topic"] for line in place.lines()] == ["b\\ud800\n"]
     assert place.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_among_other_logs_is_json_once() -> None:
+    record = logging.LogRecord("headrace.audit", logging.INFO, "", 0, "%s", ('{"event":"done"}',), None)
+    record.audit = {"event": "done", "operation": "seek", "principal": "rita", "level": "a name"}
+    line = json.loads(JsonFormatter().format(record))
+    assert line["message"] == "done: seek" and line["principal"] == "rita" and line["level"] == "info"

@@ -87,7 +87,8 @@ def _write(event: Event, operation: str, principal: str, address: str, **more: A
     fields = {name: _short(value) for name, value in named.items() if value not in (None, "")}
     _recent.append({"time_us": time.time_ns() // 1000, "event": event, **fields})
     if logger.isEnabledFor(logging.INFO):
-        logger.info("%s", msgspec.json.encode({"event": event, **fields}).decode(), extra={"audit": fields})
+        entry = {"event": event, **fields}
+        logger.info("%s", msgspec.json.encode(entry).decode(), extra={"audit": entry})
 
 
 def recent(max_entries: int) -> list[dict[str, Any]]:

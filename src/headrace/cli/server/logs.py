@@ -40,7 +40,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object: time (UTC), level, logger, message; the fields of a request; the trace of an exception."""
+    """One object: time (UTC), level, logger, message; those of a request or an audit; a trace."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -49,6 +49,10 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": _message(record),
         }
+        audited: dict[str, Any] | None = getattr(record, "audit", None)
+        if audited is not None:
+            # Its fields are ours, and its message would be the same as JSON within JSON.
+            entry = {**audited, **entry, "message": f"{audited['event']}: {audited['operation']}"}
         if record.name == "uvicorn.access" and isinstance(record.args, tuple):
             entry |= dict(zip(_ACCESS, record.args, strict=True))
         if trace := _trace(self, record):
