@@ -32,7 +32,7 @@ def test_the_commands_of_the_design() -> None:
     expected = (
         "backup bench client client/list config config/check config/show console consume debug debug/bundle doctor "
         "group group/create group/delete group/describe group/list group/seek "
-        "pipeline pipeline/check pipeline/list pipeline/run pipeline/test produce "
+        "outbox outbox/create outbox/relay pipeline pipeline/check pipeline/list pipeline/run pipeline/test produce "
         "profile profile/add profile/list profile/remove profile/use "
         "serve source source/list source/reset status "
         "table table/iceberg table/infer table/sql token token/create token/list token/revoke token/rotate "

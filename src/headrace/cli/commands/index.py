@@ -34,6 +34,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "produce": "Publish each line of files or stdin as a message.",
         "consume": "Print the messages of topics. With --follow, wait for new messages too.",
         "group": "Create, list, describe, seek and delete consumer groups.",
+        "outbox": "Publish messages that a program wrote in a transaction of its own.",
         "source": "List and reset the sources (producer id and message group id) of a topic.",
         "table": "Query topics as tables with SQL, infer the schema of values, and offer archives as Iceberg tables.",
         "pipeline": "Run pipelines on Spark: read a topic or files, transform with SQL, write a topic or a table.",
