@@ -27,9 +27,9 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 
 
-def instructions() -> list[tuple[str, str]]:
-    """The instructions of the Dockerfile, in order; continued lines are one."""
-    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+def instructions(file: Path = ROOT / "Dockerfile") -> list[tuple[str, str]]:
+    """The instructions of a Dockerfile, in order; continued lines are one."""
+    text = re.sub(r"^#.*\n", "", file.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     pairs = (line.split(None, 1) for line in text.splitlines() if line.strip())
     return [(word, " ".join(rest.split())) for word, rest in pairs]
 
