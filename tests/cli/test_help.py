@@ -34,7 +34,7 @@ def test_the_commands_of_the_design() -> None:
         "group group/create group/delete group/describe group/list group/seek "
         "outbox outbox/create outbox/relay pipeline pipeline/check pipeline/list pipeline/run pipeline/test produce "
         "profile profile/add profile/list profile/remove profile/use "
-        "serve source source/list source/reset status "
+        "serve source source/list source/reset spark spark/checkpoint status "
         "table table/iceberg table/infer table/sql token token/create token/list token/revoke token/rotate "
         "top topic topic/alter topic/copy topic/create topic/delete topic/describe topic/export topic/import "
         "topic/list topic/purge topic/trim "

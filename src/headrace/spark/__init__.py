@@ -6,16 +6,27 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from headrace.spark.listener import QueryReports
     from headrace.spark.pipeline import Pipeline
     from headrace.spark.progress import MessagesBehind, messages_behind, messages_read
     from headrace.spark.reader.frame import read, read_stream
     from headrace.spark.reader.tables.table_frame import table
 
-__all__ = ["MessagesBehind", "Pipeline", "messages_behind", "messages_read", "read", "read_stream", "table"]
+__all__ = [
+    "MessagesBehind",
+    "Pipeline",
+    "QueryReports",
+    "messages_behind",
+    "messages_read",
+    "read",
+    "read_stream",
+    "table",
+]
 
 _MODULES: Final = {
     "MessagesBehind": "headrace.spark.progress",
     "Pipeline": "headrace.spark.pipeline",
+    "QueryReports": "headrace.spark.listener",
     "messages_behind": "headrace.spark.progress",
     "messages_read": "headrace.spark.progress",
     "read": "headrace.spark.reader.frame",

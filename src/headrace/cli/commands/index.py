@@ -38,6 +38,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "source": "List and reset the sources (producer id and message group id) of a topic.",
         "table": "Query topics as tables with SQL, infer the schema of values, and offer archives as Iceberg tables.",
         "pipeline": "Run pipelines on Spark: read a topic or files, transform with SQL, write a topic or a table.",
+        "spark": "Look into the checkpoints of streaming queries.",
     },
     "access": {
         "token": "Manage access tokens. Takes effect on a running server within a second.",
