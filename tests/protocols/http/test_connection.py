@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import time
 from collections.abc import Iterator
@@ -219,3 +220,18 @@ def test_an_upgrade_is_answered_as_a_plain_request(shared_site: Site, wanted: st
 )
 def test_the_name_of_a_certificate(certificate: dict[str, Any] | None, name: str | None) -> None:
     assert certificate_name(certificate) == name
+
+
+def test_an_answer_is_not_written_to_a_connection_that_was_closed(
+    quick: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of requests that wait for each other only the newest was told of the end."""
+    request = b"DELETE /v1/topics/none HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", quick.port)) as connection:
+        connection.sendall(request + request + b"no request\r\n\r\n")
+        with suppress(ConnectionResetError):
+            read_all(connection)
+    # The first one has been answered, as far as it can be, when later ones are.
+    for _ in range(20):
+        assert send(quick.port, "DELETE", "/v1/topics/none", HERE).status == 404
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
