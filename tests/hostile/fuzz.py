@@ -1,9 +1,10 @@
 """`python -m tests.hostile.fuzz`: a million spoiled requests over Kafka, HTTP and Flight, against servers with tokens.
 
-For each protocol a server of its own: a victim does what it should, first alone and then beside the inputs. Printed are
-how long it waited, what the server took of memory, and faults: a server that ended, a traceback in its log, more memory
-than the bound. Any of them makes the exit code 1. An input depends on the seed and its number alone:
-`--only kafka --seed S --first N --inputs 100` sends those again that were sent before a fault.
+For each protocol a server of its own: a victim does what it should, first alone and then beside the inputs, which are
+as many as the server takes. Printed are how long its calls took, what the server took of memory and of the processor,
+and faults: a server that ended, a traceback in its log, more memory than the bound. Any of them makes the exit code 1.
+An input depends on the seed and its number alone: `--only kafka --seed S --first N --inputs 100` sends those again that
+were sent before a fault.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Outcome:
 
     inputs: int = 0
     seconds: float = 0.0
+    processor_seconds: float = 0.0
     memory_bytes: list[int] = field(default_factory=list)
     alone: dict[str, Waits] = field(default_factory=dict)
     beside: dict[str, Waits] = field(default_factory=dict)
@@ -141,9 +143,11 @@ def attack(protocol: str, seed: int, numbers: range, alone_seconds: float, direc
             outcome.alone = victim.waits()
             address.forget_peak()
             outcome.memory_bytes.append(address.memory_bytes())
-            began = time.monotonic()
+            began, used = time.monotonic(), address.processor_seconds()
             outcome.inputs = asyncio.run(send_all(protocol, address, seed, numbers))
             outcome.seconds = time.monotonic() - began
+            if address.is_running:
+                outcome.processor_seconds = address.processor_seconds() - used
             outcome.beside = victim.waits()
         outcome.faults = list(faults(target, numbers.start + outcome.inputs))
         outcome.log = target.log
@@ -184,7 +188,8 @@ def show(protocol: str, outcome: Outcome) -> None:
     """Print what was seen."""
     rate = outcome.inputs / max(outcome.seconds, 1e-9)
     memory = " MiB, ".join(f"{each / MIB:,.0f}" for each in outcome.memory_bytes)
-    print(f"{protocol}: {outcome.inputs:,} inputs in {outcome.seconds:,.0f} s ({rate:,.0f}/s)")
+    share = outcome.processor_seconds / max(outcome.seconds, 1e-9)
+    print(f"{protocol}: {outcome.inputs:,} inputs in {outcome.seconds:,.0f} s ({rate:,.0f}/s, {share:.0%} of a core)")
     print(f"  memory at the start, at most, at the end: {memory} MiB")
     for name, alone in outcome.alone.items():
         beside = outcome.beside[name]
@@ -194,11 +199,11 @@ def show(protocol: str, outcome: Outcome) -> None:
 
 
 def shown(waits: Waits) -> str:
-    """Percentiles of waits."""
-    if not waits.seconds:
+    """Percentiles of calls."""
+    if not waits.calls:
         return "nothing"
-    each = percentiles_ms(waits.seconds)
-    return f"p50 {each['p50']:.1f} p99 {each['p99']:.1f} max {max(waits.seconds) * 1e3:.0f} ms"
+    each = percentiles_ms(waits.calls)
+    return f"p50 {each['p50']:.1f} p99 {each['p99']:.1f} max {max(waits.calls) * 1e3:.0f} ms"
 
 
 def main() -> int:

@@ -4,7 +4,9 @@
     with Victim(address)      them at fixed times, in a process of its own: how long each call waits
 
 A call that was due and not yet made counts with the time since it was due, so a server that stands still for ten
-seconds is seen for ten seconds, and not as one slow call. `cost` has one for tests, which calls one after another.
+seconds is seen for ten seconds, and not as one slow call. If calls take longer than the time between two of them, what
+is due grows without end: then `calls` tell how long each took by itself. `cost` has one for tests, which calls one
+after another.
 """
 
 from __future__ import annotations
@@ -163,6 +165,8 @@ class Waits:
     """How long the calls of one operation took since the last look, in seconds, and what failed."""
 
     seconds: list[float] = field(default_factory=list)
+    # Since they were made, and not since they were due.
+    calls: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
 
@@ -229,8 +233,10 @@ class Observed:
                         self._due = time.monotonic()
                     while True:
                         time.sleep(max(0.0, self._due - time.monotonic()))
+                        began = time.monotonic()
                         do()
                         with self._lock:
+                            self._waits.calls.append(time.monotonic() - began)
                             self._waits.seconds.append(time.monotonic() - self._due)
                             self._due += PACE_SECONDS
             except FAILURES as error:
