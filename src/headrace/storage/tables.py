@@ -230,6 +230,9 @@ LOCKS: Final = "headrace_locks"
 LOCKS_MAX: Final = 64
 STORE_WIDE_LOCK: Final = 0
 
+# By what Kafka's clients name groups: without their topics. Groups of a file are read in no time.
+_GROUPS_BY_NAME: Final = "all_groups_by_name"
+
 # Columns that tables of an earlier version lack; each may be null or has a default.
 ADDED_COLUMNS: Final = (
     all_topics.c.deleted_before,
@@ -256,10 +259,12 @@ def name_lock(topic_id: int, name: str) -> int:
 
 def create_tables(connection: Connection, store: str) -> None:
     """Create the tables that do not exist, and upgrade those of an earlier version."""
-    existing = set(inspect(connection).get_table_names())
-    for name, statement in _creation_statements(connection.dialect.name == "postgresql").items():
+    existing, is_postgres = set(inspect(connection).get_table_names()), connection.dialect.name == "postgresql"
+    for name, statement in _creation_statements(is_postgres).items():
         if name not in existing:
             connection.exec_driver_sql(statement)
+    if is_postgres and connection.exec_driver_sql(f"SELECT to_regclass('{_GROUPS_BY_NAME}')").scalar() is None:
+        connection.exec_driver_sql(f"CREATE INDEX {_GROUPS_BY_NAME} ON {all_groups.name} (groupname)")
     version = connection.execute(select(headrace_catalog.c.version)).scalar()
     if version is None:
         connection.execute(insert(headrace_catalog).values(version=VERSION))

@@ -57,6 +57,20 @@ class TestGroups:
         first.change_group(topic, "g", "back", lambda row: row.drop_offsets([1, 2]))
         assert second.standing(topic.id, "g") == (group, {0: 5})
 
+    def test_groups_are_found_by_name_through_an_index(self, site: Site) -> None:
+        store = site.open()
+        topic = create(store)
+        for name in ("a", "b"):
+            store.catalog.change_group(topic, name, "back", put(Group(name)))
+        # As an earlier version made the tables.
+        site.do("DROP INDEX all_groups_by_name")
+        second = site.open()
+        assert second.catalog.named_groups(["b", "none"]) == [(topic.id, "b")]
+        with site.plain() as connection:
+            connection.execute("SET enable_seqscan = off")
+            plan = connection.execute("EXPLAIN SELECT topicid FROM all_groups WHERE groupname IN ('b', 'none')")
+            assert "all_groups_by_name" in str(plan.fetchall())
+
     def test_a_group_is_claimed_by_one_live_server_at_a_time(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic, other = create(two[0]), create(two[0], name="other")
