@@ -6,6 +6,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -256,3 +258,18 @@ def test_systemd_is_notified(tmp_path: Path) -> None:
             assert manager.recv(100) == b"READY=1"
             assert server.stop() == 0
             assert manager.recv(100) == b"STOPPING=1"
+
+
+def test_threads_that_compute_let_the_event_loops_have_their_turn_soon() -> None:
+    """By Python's default they keep it waiting 5 ms, several times for each call."""
+    refused = """
+from headrace.cli.exits import Failure
+from headrace.cli.server import process
+from headrace.cli.server.settings import ServeSettings
+try:
+    process.run(ServeSettings(tls_key="none"), {}, {})
+except Failure:
+    print(process.sys.getswitchinterval())
+"""
+    ended = subprocess.run([sys.executable, "-c", refused], capture_output=True, text=True, check=True)
+    assert float(ended.stdout) == pytest.approx(0.001)

@@ -48,6 +48,9 @@ VERSION: Final = version("headrace")
 
 # New objects after which the garbage collector looks for cycles; Python's own default is 700.
 _COLLECT_AFTER: Final = 20_000
+# How long a thread that computes keeps an event loop waiting for its turn; Python's own default is 5 ms, and a call
+# needs several turns.
+_SWITCH_SECONDS: Final = 0.001
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +87,7 @@ def _leave_pandas_out() -> None:
 def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping[str, str]) -> None:
     """Run a server with these settings, which come from these places."""
     logs.set_up(settings.log_level, settings.log_format)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     _leave_pandas_out()
     _open_audit_log(settings.audit_log)
     for line in unknown_variables(environment):
