@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headrace.core.limits import MICROSECONDS
 
 START_US = 1_700_000_000 * MICROSECONDS
@@ -20,9 +18,6 @@ class SettableClock:
         return self._now_us
 
     def monotonic_us(self) -> int:
-        return self._monotonic_us
-
-    def session_us(self, database_us: Callable[[], int] | None) -> int:
         return self._monotonic_us
 
     def step(self, seconds: float) -> None:

@@ -15,14 +15,13 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
 from headrace.broker.cluster.notifications import Notifications
-from headrace.broker.groups.store import LocalGroupStore
+from headrace.broker.topics.registry import OpenTopic
 from headrace.core.errors import HeadraceError, OffsetOutOfRange, StorageError
 from headrace.core.messages import PUBLISH_SCHEMA, message_sizes
 from headrace.core.publish.receipts import Receipts
@@ -378,7 +377,7 @@ class Pair:
     def restart(self) -> None:
         """Close the durable broker and open it again."""
         self.disk = self._site.reopen(self.disk)
-        self._forget_members()
+        self._begin_sessions()
 
     def crash(self) -> None:
         """Open what the durable broker would have left if it had died just now."""
@@ -388,7 +387,7 @@ class Pair:
         self._neighbour = after.open() if self._neighbour is not None else None
         self._site.close()
         self._site = after
-        self._forget_members()
+        self._begin_sessions()
 
     def turn(self) -> None:
         """Let the other server go on, once it has heard what this one did."""
@@ -396,15 +395,23 @@ class Pair:
             self.disk, self._neighbour = self._neighbour, self.disk
             Notifications(self.disk._topics).receive(None)
 
-    def _forget_members(self) -> None:
-        """Members do not survive a restart of the only server, so the broker that lives on must forget its own."""
-        if self._neighbour is not None:
-            return
-        for opened in self.memory._topics.all():
+    def _begin_sessions(self) -> None:
+        """After a restart each member has a full session; so it has at the servers that live on."""
+        for opened in self._opened():
             for group in opened.groups.all():
-                book = opened.groups._store
-                assert isinstance(book, LocalGroupStore)
-                book._groups[group.name] = msgspec.structs.replace(group, members={})
+                opened.groups.sessions.forget(group.name)
+                opened.groups.adopt([group], ())
+
+    def expire(self) -> None:
+        """A member is missed by the server that heard it; the others know at once here."""
+        for opened in self._opened():
+            opened.groups.expire()
+
+    def _opened(self) -> Iterator[OpenTopic]:
+        for broker in (self.memory, self.disk, self._neighbour):
+            if broker is not None:
+                broker.list_topics()
+                yield from broker.topics.all()
 
     def close(self) -> None:
         self._site.close()
@@ -487,8 +494,10 @@ def live(seed: int, steps: int, engine: Engine, directory: Path, fixture: Callab
     names: list[str] = []
     try:
         for _ in range(steps):
+            disturbance = disturb(pair, life)
+            pair.expire()
             pair.turn()
-            if disturbance := disturb(pair, life):
+            if disturbance is not None:
                 names.append(disturbance)
                 pair.compare_everything()
             name, step = life.next(pair.clock.now_us())

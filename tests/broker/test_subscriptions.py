@@ -278,7 +278,7 @@ def test_a_consumer_that_waits_for_messages_stays_a_member(broker: Broker, clock
         groups = broker.topics.find("orders").groups
         for _ in range(5):
             clock.step(0.2)
-            eventually(lambda: groups.get("readers").members["ann"].deadline_us == clock.now_us() + 300_000)
+            eventually(lambda: groups.sessions.until_us("readers", "ann") == clock.now_us() + 300_000)
             broker.maintenance.run_all()
         broker.publish("orders", batch(b"a"))
         assert waiting.result() == [(0, b"a")]
@@ -299,7 +299,7 @@ def test_a_session_is_renewed_again_after_an_answer_that_was_slow(
         return answer
 
     def is_fresh() -> bool:
-        return groups.get("readers").members["ann"].deadline_us == clock.now_us() + 300_000
+        return groups.sessions.until_us("readers", "ann") == clock.now_us() + 300_000
 
     with monkeypatch.context() as slow:
         slow.setattr(groups, "join", late(groups.join))

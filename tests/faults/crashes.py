@@ -57,9 +57,6 @@ class ManualClock:
     def monotonic_us(self) -> int:
         return self.time_us
 
-    def session_us(self, database_us: Callable[[], int] | None) -> int:
-        return self.time_us
-
 
 @dataclass
 class Session:

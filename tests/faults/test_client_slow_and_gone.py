@@ -84,7 +84,7 @@ def test_one_stream_too_many_is_refused_with_a_clear_error(broker: Broker, serve
 def until_renewed(broker: Broker, member: str, clock: SettableClock) -> None:
     """Wait until a member has shown that it lives since the clock was moved."""
     groups = broker.topics.find("orders").groups
-    eventually(lambda: groups.get("g").members[member].deadline_us > clock.now_us() + 9_000_000)
+    eventually(lambda: (groups.sessions.until_us("g", member) or 0) > clock.now_us() + 9_000_000)
 
 
 def test_client_process_that_is_killed_frees_its_streams_and_its_partitions(

@@ -221,17 +221,18 @@ class CatalogContract:
         assert catalog.groups(kept.record.id) == [Group("billing")]
         assert catalog.offsets(kept.record.id, "billing") == {0: 7}
 
-    def test_groups_come_back_by_name_without_their_members(self, place: Place) -> None:
+    def test_groups_come_back_by_name_with_their_members(self, place: Place) -> None:
         topic_id = Topic(place).record.id
         groups = [
             Group("b", consumers=3, important=True, read_from="latest", generation=1 << 40),
             Group("a", read_from=NOW_US),
-            Group("c", members={"m": Member(1, 2)}),
+            Group("c", members={"m": Member(1, 2, {0: 3, 1: 2}, {1: 3}, topic_index=0)}),
         ]
         for group in groups:
             put_group(place.store.catalog, topic_id, group)
         place.reopen()
-        assert place.store.catalog.groups(topic_id) == [groups[1], groups[0], Group("c")]
+        assert place.store.catalog.groups(topic_id) == [groups[1], groups[0], groups[2]]
+        assert place.store.catalog.groups_with_members() == [(topic_id, groups[2])]
 
     def test_a_group_that_is_put_again_is_changed_and_keeps_its_offsets(self, place: Place) -> None:
         topic_id = Topic(place).record.id

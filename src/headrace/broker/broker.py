@@ -126,12 +126,14 @@ class Broker:
             self._clock = shared = DatabaseClock(self._clock, store.catalog.database_us)
             comparisons[shared.compare] = CLOCK_COMPARE_SECONDS
         self.started_us = self._clock.now_us()
-        self._topics = Topics(store, self.settings, self._clock, self.counters, topic_defaults, archive)
+        self.servers = Servers(store, self._clock)
+        self._topics = Topics(store, self.settings, self._clock, self.counters, self.servers, topic_defaults, archive)
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
         self._delivery = Dispatcher()
-        chores = MaintenanceTasks(store, self._topics, self.registrations, self.settings, self._clock, self.counters)
-        self.servers = Servers(store, self._clock)
+        chores = MaintenanceTasks(
+            store, self._topics, self.registrations, self.settings, self._clock, self.counters, self.servers
+        )
         self.claims = GroupClaims(self._topics, store.catalog, self.servers)
         self._checks = StoreChecks(store, self._clock)
         # What `describe_settings` tells: a server has more settings than its broker, and replaces it.
@@ -559,7 +561,7 @@ class Broker:
         size = None if consumers is None else rules.check_consumers(consumers)
         given = rules.check_important(important), rules.check_read_from(read_from)
         with self.claims.sized(found.record.name, name, size):
-            found.groups.register(name, size, *given, self.servers.id)
+            found.groups.register(name, size, *given)
         return describe_group(found, name, self._clock.now_us())
 
     def join_group(
@@ -580,7 +582,7 @@ class Broker:
         name, member = check_group_name(group), check_id("member", member)
         times = session_timeout_seconds, max_poll_seconds
         with self.claims.native(found.record.name, name):
-            joined = found.groups.join(name, member, *times, topic_index, self.servers.id)
+            joined = found.groups.join(name, member, *times, topic_index)
         return self._membership(found, joined, member)
 
     def heartbeat(

@@ -1,12 +1,9 @@
 """Clocks that can be injected. Waiting uses the system's monotonic clock directly.
 
-Three kinds of time:
-
-    now_us       the wall clock: when messages were written, and how old they are. It may jump, ahead or back. Servers
-                 that share a database use the database's clock, because they have to agree (`DatabaseClock`).
-    session_us   for sessions of members, independent of the time of day. One server uses its monotonic clock; servers
-                 that share a database ask it each time.
-    ClockWatch   compares the time of day with the monotonic clock, and so notices a jump.
+now_us         the wall clock: when messages were written, and how old they are. It may jump, ahead or back. Servers
+               that share a database use the database's clock, because they have to agree (`DatabaseClock`).
+monotonic_us   for sessions of members, independent of the time of day: a member is heard by one server.
+ClockWatch     compares the time of day with the monotonic clock, and so notices a jump.
 """
 
 from __future__ import annotations
@@ -27,8 +24,6 @@ class Clock(Protocol):
 
     def monotonic_us(self) -> int: ...
 
-    def session_us(self, database_us: DatabaseTime | None) -> int: ...
-
 
 class SystemClock:
     """The machine's clock."""
@@ -40,10 +35,6 @@ class SystemClock:
     def monotonic_us(self) -> int:
         """Microseconds of the monotonic clock."""
         return time.monotonic_ns() // 1000
-
-    def session_us(self, database_us: DatabaseTime | None) -> int:
-        """The clock for sessions: that of the shared database, if there is one."""
-        return self.monotonic_us() if database_us is None else database_us()
 
 
 class DatabaseClock:
@@ -65,10 +56,6 @@ class DatabaseClock:
     def monotonic_us(self) -> int:
         """Microseconds of this server's monotonic clock."""
         return self._clock.monotonic_us()
-
-    def session_us(self, database_us: DatabaseTime | None) -> int:
-        """The clock for sessions."""
-        return self._clock.session_us(database_us)
 
     def compare(self) -> None:
         """Ask the database for the time; an answer that took long is ignored, since it may be that old."""

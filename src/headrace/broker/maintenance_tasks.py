@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 from headrace.broker.clock import Clock, ClockWatch
 from headrace.broker.cluster.notifications import Notifications
+from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
 from headrace.broker.maintenance import Task
 from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import MICROSECONDS, PIPELINE_KEPT_SECONDS, PRODUCERS_MAX
+from headrace.core.limits import MICROSECONDS, PIPELINE_KEPT_SECONDS, PRODUCERS_MAX, SERVER_HEARTBEAT_SECONDS
 from headrace.core.publish.state import TopicState
 from headrace.core.topics.retention import deletes
 from headrace.storage.interface import Store
@@ -35,6 +36,7 @@ class MaintenanceTasks:
         settings: BrokerSettings,
         clock: Clock,
         counters: Counters,
+        servers: Servers,
     ) -> None:
         self._registrations = registrations
         self._store = store
@@ -43,6 +45,9 @@ class MaintenanceTasks:
         self._clock = clock
         self._counters = counters
         self._clock_watch = ClockWatch(clock)
+        self._servers = servers
+        # The servers that ran when members were last adopted.
+        self._running: set[str] | None = None
 
     def tasks(self) -> dict[Task, float]:
         """All tasks with their intervals in seconds."""
@@ -51,6 +56,7 @@ class MaintenanceTasks:
             self.poll_waiting_topics: self._settings.neighbours_check_seconds,
             self.compare_topics: self._settings.topics_check_seconds,
             self.expire_members: self._settings.members_check_seconds,
+            self.adopt_members: SERVER_HEARTBEAT_SECONDS,
             self.drop_outlived: self._settings.retention_check_seconds,
             self.seal_segments: self._settings.retention_check_seconds,
             self.clean_windows: self._settings.window_clean_seconds,
@@ -76,20 +82,18 @@ class MaintenanceTasks:
             self._count("clock_jumps", 1)
 
     def expire_members(self) -> None:
-        """Remove members whose session expired; in a shared store one query finds their groups."""
-        if self._store.signals is None:
-            self._for_each(lambda opened: self._count("members_expired", opened.groups.expire()))
+        """Remove members whose session ended, and what others did not let go in time."""
+        self._for_each(lambda opened: self._count("members_expired", opened.groups.expire()))
+
+    def adopt_members(self) -> None:
+        """Once a server of a shared store is gone, give its members a session to appear at another."""
+        if self._store.signals is None or self._running == (running := self._servers.running()):
             return
-        catalog = self._store.catalog
-        silent: dict[int, list[str]] = {}
-        for topic_id, group in catalog.silent_groups(self._clock.session_us(catalog.database_us)):
-            silent.setdefault(topic_id, []).append(group)
-
-        def expire(opened: OpenTopic) -> None:
-            for group in silent.get(opened.record.id, ()):
-                self._count("members_expired", opened.groups.expire_members(group))
-
-        self._for_each(expire)
+        for topic_id, group in self._store.catalog.groups_with_members():
+            opened = self._topics.find_id(topic_id)
+            if opened is not None:
+                opened.groups.adopt([group], running)
+        self._running = running
 
     def poll_waiting_topics(self) -> None:
         """Poll for messages of other servers, in case a notification was lost."""

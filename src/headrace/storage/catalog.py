@@ -3,8 +3,8 @@
 Its other rows have a module each, and are attributes here: servers, pipelines, tokens and the archive's manifest. Every
 method is one transaction, durable when it returns (`transactions.py`). Thread-safe.
 
-In a store that one server owns, groups are stored without their members, which only the broker in memory knows. In a
-shared store, `change_group` changes a group with its members under the lock of its row.
+In a store that one server owns, the broker knows its groups and writes what they become. In a shared store,
+`change_group` changes a group under the lock of its row.
 
 A transaction whose connection broke, or whose COMMIT got no answer, is retried for a while: everything here is safe to
 do twice; at worst a number of the queue API is skipped. The answer may be that of the second attempt: the topic or
@@ -31,6 +31,7 @@ from headrace.core.topics.settings import TopicSettings
 from headrace.storage.archive.manifest import Manifest
 from headrace.storage.group_row import (
     KEYS,
+    NO_MEMBERS,
     VALUES,
     GroupRow,
     Reach,
@@ -43,6 +44,7 @@ from headrace.storage.group_row import (
     group_values,
     groups_query,
     important_offsets,
+    member_values,
     note_of,
     offset_values,
     raise_offsets,
@@ -81,7 +83,7 @@ class TopicRecord:
 
 
 class GroupWrite(NamedTuple):
-    """What is stored of a group that this server alone has: the group without its members, or offsets, or its end."""
+    """What is stored of a group that this server alone has: the group with its members, or offsets, or its end."""
 
     topic_id: int
     name: str
@@ -228,12 +230,12 @@ class Catalog:
 
     def groups(self, topic_id: int) -> list[Group]:
         """The groups of a topic by name, with their stored members."""
-        rows = self._do(lambda connection: connection.execute(groups_query(topic_id)).all())
+        rows = self._do(lambda connection: connection.execute(groups_query(all_groups.c.topicid == topic_id)).all())
         return sorted((group_of(row) for row in rows), key=lambda group: group.name)
 
     def group(self, topic_id: int, name: str) -> Group | None:
         """A group with its stored members, or None."""
-        query = groups_query(topic_id).where(all_groups.c.groupname == name)
+        query = groups_query(all_groups.c.topicid == topic_id, all_groups.c.groupname == name)
         row = self._do(lambda connection: connection.execute(query).one_or_none())
         return None if row is None else group_of(row)
 
@@ -251,11 +253,11 @@ class Catalog:
         """The time of the database, on which the servers of a shared store agree."""
         return self._do(database_us)
 
-    def silent_groups(self, now_us: int) -> list[tuple[int, str]]:
-        """The topic and name of every group with a member whose session has expired."""
-        columns = all_members.c
-        query = select(columns.topicid, columns.groupname).where(columns.first_deadline_us <= now_us)
-        return [(row.topicid, row.groupname) for row in self._do(lambda connection: connection.execute(query).all())]
+    def groups_with_members(self) -> list[tuple[int, Group]]:
+        """The topic of every group that has members, and the group."""
+        query = groups_query(all_members.c.members != NO_MEMBERS)
+        rows = self._do(lambda connection: connection.execute(query).all())
+        return [(row.topicid, group_of(row)) for row in rows]
 
     def change_group(self, topic: TopicRecord, name: str, reach: Reach, work: Callable[[GroupRow], Result]) -> Result:
         """Change a group of a shared store under the lock of its row."""
@@ -265,17 +267,17 @@ class Catalog:
             raise TopicDeleted(topic.name) from None
 
     def raise_offsets(
-        self, topic_id: int, groups: Sequence[str], decide: Callable[[Mapping[str, Group], int], GroupOffsets]
+        self, topic_id: int, groups: Sequence[str], decide: Callable[[Mapping[str, Group]], GroupOffsets]
     ) -> None:
         """Raise offsets of several groups of a shared store at once, without a retry.
 
-        The decision gets the time of the database and those of the groups that exist and are not locked.
+        The decision gets those of the groups that exist and are not locked.
         """
 
         def raise_(connection: Connection) -> None:
             # A locked offset of one group must not block those of others.
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SHARED_LOCK_MILLISECONDS}")
-            offsets = decide(*find_shared(connection, topic_id, groups))
+            offsets = decide(find_shared(connection, topic_id, groups))
             if offsets:
                 raise_offsets(connection, topic_id, offsets)
 
@@ -302,12 +304,15 @@ class Catalog:
             for each in writes:
                 key = {"topicid": each.topic_id, "groupname": each.name}
                 if each.is_removed:
-                    for table in (all_consumers, all_groups):
+                    for table in (all_consumers, all_members, all_groups):
                         connection.execute(delete(table).where(*_has(table, key)))
                 if each.group is not None:
-                    values = group_values(each.group)
-                    row = self._upsert(all_groups).values(**key, **values)
-                    connection.execute(row.on_conflict_do_update(index_elements=KEYS, set_=values))
+                    for table, values in (
+                        (all_groups, group_values(each.group)),
+                        (all_members, member_values(each.group)),
+                    ):
+                        row = self._upsert(table).values(**key, **values)
+                        connection.execute(row.on_conflict_do_update(index_elements=KEYS, set_=values))
                 if each.dropped:
                     is_dropped = all_consumers.c.partition.in_(each.dropped)
                     connection.execute(delete(all_consumers).where(*_has(all_consumers, key), is_dropped))

@@ -29,6 +29,9 @@ KEYS = ["topicid", "groupname"]
 # What is stored of a commit.
 VALUES: Final = ("queueoffset", "committed", "leader_epoch", "metadata")
 
+# What is stored of a group without members.
+NO_MEMBERS: Final = "{}"
+
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Member])
 _READ_FROM: Final = msgspec.json.Decoder(ReadFrom)
 
@@ -37,8 +40,8 @@ DATABASE_US: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 # As text, which is cheaper than building it, and one statement for any number of partitions: offsets change more often
 # than anything else.
-_FIND_GROUP: Final = f"""
-SELECT groupname, consumers, important, read_from, generation, seek_generation, members, {DATABASE_US} AS database_us
+_FIND_GROUP: Final = """
+SELECT groupname, consumers, important, read_from, generation, seek_generation, members
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = %s"""
 _INTO_CONSUMERS: Final = f"""
 INSERT INTO all_consumers (topicid, groupname, "partition", {", ".join(VALUES)})"""
@@ -66,8 +69,8 @@ WHERE topicid = %s AND groupname = %s AND "partition" = %s AND queueoffset = %s 
     SELECT array_agg(queueoffset ORDER BY "partition") FROM all_consumers WHERE topicid = %s AND groupname = %s
 ) = %s::bigint[]"""
 # Locked groups are skipped: one group must not block the others.
-_FIND_GROUPS: Final = f"""
-SELECT groupname, consumers, important, read_from, generation, seek_generation, members, {DATABASE_US} AS database_us
+_FIND_GROUPS: Final = """
+SELECT groupname, consumers, important, read_from, generation, seek_generation, members
 FROM all_groups JOIN all_members USING (topicid, groupname) WHERE topicid = %s AND groupname = ANY(%s)
 FOR SHARE SKIP LOCKED"""
 _RAISE_OFFSETS: Final = f"{_INTO_CONSUMERS} SELECT %s, * FROM unnest(%s::text[], {_VALUES}) {_REPLACED} {_IF_ABOVE}"
@@ -92,7 +95,6 @@ class GroupRow:
     def __init__(self, connection: Connection, topic_id: int, name: str, reach: Reach) -> None:
         self._connection = connection
         self._key = {"topicid": topic_id, "groupname": name}
-        self._database_us: int | None = None
         if reach == "back":
             self._lock_topic(topic_id)
         self.group = self._locked(is_shared=reach == "offsets")
@@ -101,21 +103,13 @@ class GroupRow:
             self.group = self._locked(is_shared=reach == "offsets")
             self._check_topic(topic_id)
 
-    def database_us(self) -> int:
-        """The database's time when the group was read; for a new group, now."""
-        if self._database_us is None:
-            self._database_us = database_us(self._connection)
-        return self._database_us
-
     def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None:
         """Store the group, new or changed, with its members and initial offsets."""
         before, self.group = self.group, group
         if before is None or msgspec.structs.replace(before, members={}) != msgspec.structs.replace(group, members={}):
             self._upsert(all_groups, group_values(group))
         if before is None or before.members != group.members:
-            deadlines = [member.next_deadline_us for member in group.members.values()]
-            members = msgspec.json.encode(group.members).decode()
-            self._upsert(all_members, {"members": members, "first_deadline_us": min(deadlines, default=None)})
+            self._upsert(all_members, member_values(group))
         self.put_offsets(offsets or {})
 
     def offsets(self) -> dict[int, int]:
@@ -156,10 +150,7 @@ class GroupRow:
     def _locked(self, is_shared: bool) -> Group | None:
         query = f"{_FIND_GROUP} FOR {'SHARE' if is_shared else 'UPDATE'}"
         row = self._connection.exec_driver_sql(query, tuple(self._key.values())).one_or_none()
-        if row is None:
-            return None
-        self._database_us = row.database_us
-        return group_of(row)
+        return None if row is None else group_of(row)
 
     def _lock_topic(self, topic_id: int) -> None:
         query = select(all_topics.c.topicid).where(all_topics.c.topicid == topic_id)
@@ -189,13 +180,10 @@ def database_us(connection: Connection) -> int:
     return int(connection.exec_driver_sql(f"SELECT {DATABASE_US}").scalar_one())
 
 
-def find_shared(connection: Connection, topic_id: int, names: Sequence[str]) -> tuple[dict[str, Group], int]:
-    """Some groups, locked until the transaction ends; those that others have locked are omitted.
-
-    With the database's time; 0 if there are none.
-    """
+def find_shared(connection: Connection, topic_id: int, names: Sequence[str]) -> dict[str, Group]:
+    """Some groups, locked until the transaction ends; those that others have locked are omitted."""
     rows = connection.exec_driver_sql(_FIND_GROUPS, (topic_id, list(names))).all()
-    return {row.groupname: group_of(row) for row in rows}, max((row.database_us for row in rows), default=0)
+    return {row.groupname: group_of(row) for row in rows}
 
 
 def offset_values(offset: int, note: CommitNote | None) -> dict[str, Any]:
@@ -251,6 +239,11 @@ def group_values(group: Group) -> dict[str, Any]:
     }
 
 
+def member_values(group: Group) -> dict[str, Any]:
+    """The stored column of its members."""
+    return {"members": msgspec.json.encode(group.members).decode()}
+
+
 def group_of(row: Any) -> Group:
     """The group of a row, with its members if they are stored."""
     read_from: ReadFrom = _READ_FROM.decode(row.read_from)
@@ -262,10 +255,10 @@ def _same_group() -> Any:
     return (all_groups.c.topicid == all_members.c.topicid) & (all_groups.c.groupname == all_members.c.groupname)
 
 
-def groups_query(topic_id: int) -> Any:
-    """All groups of a topic with their members, in no order."""
+def groups_query(*where: Any) -> Any:
+    """All groups, or some, with their members, in no order."""
     joined = all_groups.outerjoin(all_members, _same_group())
-    return select(all_groups, all_members.c.members).select_from(joined).where(all_groups.c.topicid == topic_id)
+    return select(all_groups, all_members.c.members).select_from(joined).where(*where)
 
 
 def important_offsets(connection: Connection, topic_id: int) -> dict[str, dict[int, int]]:

@@ -1,8 +1,9 @@
 """The servers that share a store, as rows of its database.
 
 A server writes a row when it starts and renews it by heartbeats; one that stopped renewing is no longer listed, and its
-row is deleted by the others. All times are the database's, so clocks of servers may differ. Only a
-shared store has these rows: the server of any other store knows itself. Thread-safe.
+row is deleted by the others. One without addresses hears members of groups, and is not listed either. All times are the
+database's, so clocks of servers may differ. Only a shared store has these rows: the server of any other store knows
+itself. Thread-safe.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from headrace.storage.transactions import SHORT_PATIENCE_SECONDS, Transactions
 
 _NOW_US: Final[Any] = literal_column(DATABASE_US)
 _EXPIRED_US: Final[Any] = _NOW_US - int(SERVER_EXPIRY_SECONDS * MICROSECONDS)
+
+_NO_ADDRESSES: Final = "{}"
 
 
 class ServerRows:
@@ -46,7 +49,7 @@ class ServerRows:
     def all(self) -> list[ServerDescription]:
         """The servers that run, in the order they started."""
         columns = all_servers.c
-        query = select(all_servers).where(columns.heartbeat_us >= _EXPIRED_US)
+        query = select(all_servers).where(columns.heartbeat_us >= _EXPIRED_US, columns.addresses != _NO_ADDRESSES)
         query = query.order_by(columns.started_us, columns.serverid)
         rows = self._do(lambda connection: connection.execute(query).all(), SHORT_PATIENCE_SECONDS)
         return [
@@ -59,6 +62,11 @@ class ServerRows:
             )
             for row in rows
         ]
+
+    def running(self) -> set[str]:
+        """The ids of all servers that run, listed or not."""
+        query = select(all_servers.c.serverid).where(all_servers.c.heartbeat_us >= _EXPIRED_US)
+        return set(self._do(lambda connection: connection.execute(query).scalars().all(), SHORT_PATIENCE_SECONDS))
 
     def remove(self, server_id: str) -> None:
         """Remove a server that stopped, with its claims."""

@@ -37,8 +37,8 @@ from sqlalchemy.schema import CreateColumn, CreateTable
 from headrace.core.errors import StoreUnavailable, UnknownFormat
 
 # 2: tokens have an end and a last use. 3: the archive. 4: offsets below which messages were deleted. 5: what Kafka's
-# clients say with a commit, and keys of SCRAM.
-VERSION: Final = 5
+# clients say with a commit, and keys of SCRAM. 6: members of groups on disk, and without times.
+VERSION: Final = 6
 
 metadata = MetaData()
 
@@ -89,15 +89,13 @@ all_groups = Table(
     **_IN_PLACE,
 )
 
-# The members of groups of a shared store: `members` is JSON; at `first_deadline_us` the first session expires. One row
-# per group, so that a heartbeat updates one row of one table.
+# The members of groups: `members` is JSON, written when members, what they own, or the servers that hear them change.
 all_members = Table(
     "all_members",
     metadata,
     _topicid(),
     Column("groupname", Text, nullable=False),
     Column("members", Text, nullable=False),
-    Column("first_deadline_us", BigInteger),
     PrimaryKeyConstraint("topicid", "groupname"),
     **_IN_PLACE,
 )

@@ -7,17 +7,14 @@ from headrace.core.groups.group import Group, Held
 from headrace.core.limits import MICROSECONDS
 
 NOW_US = 1_700_000_000 * MICROSECONDS
-SECOND = MICROSECONDS
 PARTITIONS = 4
 
 
-def group_of(
-    *members: str, timeout_seconds: float = 30.0, now_us: int = NOW_US, max_poll_seconds: float = 300.0
-) -> Group:
+def group_of(*members: str, max_poll_seconds: float = 300.0, server: str = "") -> Group:
     """An open group of a topic with four partitions, whose members joined in this order and let nothing go yet."""
     group = Group("readers")
     for member in members:
-        group = rules.join(group, member, timeout_seconds, now_us, PARTITIONS, max_poll_seconds)
+        group = rules.join(group, member, 30.0, PARTITIONS, max_poll_seconds, server=server)
     return group
 
 
@@ -25,14 +22,14 @@ def fixed(consumers: int) -> Group:
     return Group("readers", consumers)
 
 
-def acknowledged(group: Group, member: str, now_us: int = NOW_US, partitions: int = PARTITIONS) -> Group:
+def acknowledged(group: Group, member: str, partitions: int = PARTITIONS) -> Group:
     """The group after a member let go all that it was asked to."""
     held = Held(group.generation, rules.assigned(group, member, partitions))
-    return rules.heartbeat(group, member, now_us, partitions, held)
+    return rules.heartbeat(group, member, partitions, held, server=group.members[member].server)
 
 
-def settled(group: Group, now_us: int = NOW_US, partitions: int = PARTITIONS) -> Group:
+def settled(group: Group, partitions: int = PARTITIONS) -> Group:
     """The group after every member did so."""
     for member in group.order:
-        group = acknowledged(group, member, now_us, partitions)
+        group = acknowledged(group, member, partitions)
     return group

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import MemberNotFound
 from headrace.core.groups import group as rules
-from headrace.core.groups.group import Group, Held
-from tests.core.groups.lives import NOW_US, PARTITIONS, SECOND, acknowledged, group_of, settled
+from headrace.core.groups.group import Group, Held, Late
+from tests.core.groups.lives import PARTITIONS, acknowledged, group_of, settled
 
 
 def reads(group: Group) -> dict[str, list[int]]:
@@ -23,9 +23,9 @@ def test_a_partition_moves_only_once_its_owner_let_it_go() -> None:
     assert reads(group) == {"ann": [0, 1], "bob": []}
     assert rules.revoking(group, "ann") == [2, 3]
     assert set(group.owners(PARTITIONS).values()) == {"ann"}, "the owner while it is being revoked"
-    waiting = rules.heartbeat(group, "ann", NOW_US, PARTITIONS)
+    waiting = rules.heartbeat(group, "ann", PARTITIONS)
     assert waiting.owners(PARTITIONS) == group.owners(PARTITIONS), "a heartbeat alone lets nothing go"
-    half = rules.heartbeat(group, "ann", NOW_US, PARTITIONS, Held(group.generation, [0, 1, 3]))
+    half = rules.heartbeat(group, "ann", PARTITIONS, Held(group.generation, [0, 1, 3]))
     assert reads(half) == {"ann": [0, 1], "bob": [2]}
     done = acknowledged(half, "ann")
     assert reads(done) == {"ann": [0, 1], "bob": [2, 3]}
@@ -34,10 +34,10 @@ def test_a_partition_moves_only_once_its_owner_let_it_go() -> None:
 
 
 def test_a_member_that_reads_has_let_go() -> None:
-    group = rules.heartbeat(group_of("ann", "bob"), "ann", NOW_US, PARTITIONS, is_reading=True)
+    group = rules.heartbeat(group_of("ann", "bob"), "ann", PARTITIONS, is_reading=True)
     assert reads(group) == {"ann": [0, 1], "bob": [2, 3]}
     assert group.members["ann"].read_generation == group.generation
-    again = rules.heartbeat(group, "ann", NOW_US, PARTITIONS, is_reading=True)
+    again = rules.heartbeat(group, "ann", PARTITIONS, is_reading=True)
     assert again.generation == group.generation
 
 
@@ -48,7 +48,7 @@ def test_members_that_join_together_ask_for_each_partition_once() -> None:
 
 
 def test_what_is_needed_no_longer_is_kept() -> None:
-    group = rules.leave(group_of("ann", "bob"), "bob", NOW_US, PARTITIONS)
+    group = rules.leave(group_of("ann", "bob"), "bob", PARTITIONS)
     assert reads(group) == {"ann": [0, 1, 2, 3]}
     assert rules.revoking(group, "ann") == []
 
@@ -56,7 +56,7 @@ def test_what_is_needed_no_longer_is_kept() -> None:
 def test_what_was_asked_for_first_stays_asked_for() -> None:
     group = group_of("ann", "bob", "cem")
     assert rules.revoking(group, "ann") == [2, 3]
-    fewer = rules.leave(group, "cem", NOW_US, PARTITIONS)
+    fewer = rules.leave(group, "cem", PARTITIONS)
     assert rules.revoking(fewer, "ann") == [2, 3]
     assert fewer.members["ann"] == group.members["ann"]
 
@@ -68,78 +68,87 @@ def test_a_member_that_does_not_acknowledge_gives_up_at_once() -> None:
 
 
 def test_what_is_not_let_go_in_time_is_taken() -> None:
-    group = group_of("ann", "bob", timeout_seconds=600, max_poll_seconds=60)
-    due = NOW_US + 60 * SECOND
-    assert group.members["ann"].next_deadline_us == due
-    assert reads(rules.expire(group, due - 1, PARTITIONS)) == {"ann": [0, 1], "bob": []}
-    taken = rules.expire(group, due, PARTITIONS)
+    group = group_of("ann", "bob")
+    asked = group.members["ann"].revoking
+    assert asked == {2: group.generation, 3: group.generation}
+    taken = rules.expire(group, {}, [Late("ann", partition, asked[partition]) for partition in asked], PARTITIONS)
     assert reads(taken) == {"ann": [0, 1], "bob": [2, 3]}
-    assert taken.members["ann"].next_deadline_us == NOW_US + 600 * SECOND
+    assert taken.generation == group.generation + 1
+
+
+def test_what_was_let_go_or_asked_for_again_is_not_taken() -> None:
+    group = group_of("ann", "bob")
+    late = [Late("ann", 2, group.generation), Late("cem", 0, 1)]
+    done = acknowledged(group, "ann")
+    assert rules.expire(done, {}, late, PARTITIONS) is done
+    again = rules.join(rules.leave(group, "bob", PARTITIONS), "bob", 30.0, PARTITIONS)
+    assert rules.revoking(again, "ann") == [2, 3]
+    assert rules.expire(again, {}, late, PARTITIONS) is again
 
 
 def test_the_session_of_an_owner_that_ends_frees_its_partitions() -> None:
-    group = rules.join(group_of("ann", timeout_seconds=10), "bob", 60.0, NOW_US, PARTITIONS)
-    assert reads(rules.expire(group, NOW_US + 10 * SECOND, PARTITIONS)) == {"bob": [0, 1, 2, 3]}
+    assert reads(rules.expire(group_of("ann", "bob"), {"ann": ""}, (), PARTITIONS)) == {"bob": [0, 1, 2, 3]}
 
 
 def test_a_late_acknowledgement_takes_nothing_from_a_member() -> None:
     group = group_of("ann", "bob")
     late = Held(group.generation, [0, 1])
     group = acknowledged(group, "ann")
-    group = rules.leave(group, "bob", NOW_US, PARTITIONS)
+    group = rules.leave(group, "bob", PARTITIONS)
     assert reads(group) == {"ann": [0, 1, 2, 3]}
-    assert rules.heartbeat(group, "ann", NOW_US, PARTITIONS, late) == group
+    assert rules.heartbeat(group, "ann", PARTITIONS, late) == group
     # Nor does one that claims what is another's.
-    assert rules.heartbeat(group, "ann", NOW_US, PARTITIONS, Held(group.generation, range(9))) == group
+    assert rules.heartbeat(group, "ann", PARTITIONS, Held(group.generation, range(9))) == group
 
 
 def test_an_acknowledgement_of_a_revocation_that_was_taken_back_takes_nothing() -> None:
     asked = group_of("ann", "bob")
     late = Held(asked.generation, [0, 1])
-    taken_back = rules.leave(asked, "bob", NOW_US, PARTITIONS)
-    assert rules.heartbeat(taken_back, "ann", NOW_US, PARTITIONS, late) == taken_back
-    asked_again = rules.join(taken_back, "cem", 30.0, NOW_US, PARTITIONS)
+    taken_back = rules.leave(asked, "bob", PARTITIONS)
+    assert rules.heartbeat(taken_back, "ann", PARTITIONS, late) == taken_back
+    asked_again = rules.join(taken_back, "cem", 30.0, PARTITIONS)
     assert rules.revoking(asked_again, "ann") == [2, 3]
-    assert reads(rules.heartbeat(asked_again, "ann", NOW_US, PARTITIONS, late)) == {"ann": [0, 1], "cem": []}
+    assert reads(rules.heartbeat(asked_again, "ann", PARTITIONS, late)) == {"ann": [0, 1], "cem": []}
     assert reads(acknowledged(asked_again, "ann")) == {"ann": [0, 1], "cem": [2, 3]}
 
 
 def test_joining_again_keeps_what_is_owned() -> None:
     group = settled(group_of("ann", "bob"))
-    again = rules.join(group, "ann", 30.0, NOW_US, PARTITIONS)
+    again = rules.join(group, "ann", 30.0, PARTITIONS)
     assert again.owners(PARTITIONS) == group.owners(PARTITIONS)
     assert again.generation == group.generation
 
 
 def test_a_group_without_members_has_no_owners() -> None:
-    group = rules.leave(group_of("ann"), "ann", NOW_US, PARTITIONS)
+    group = rules.leave(group_of("ann"), "ann", PARTITIONS)
     assert group.owners(PARTITIONS) == {}
-    assert rules.expire(group, NOW_US, PARTITIONS) == group
+    assert rules.expire(group, {}, (), PARTITIONS) is group
 
 
 MEMBERS = ["ann", "bob", "cem", "dan", "eve"]
 ACTIONS = st.tuples(
-    st.sampled_from(["join", "join_old", "leave", "heartbeat", "read", "acknowledge", "late", "expire", "grow"]),
+    st.sampled_from(
+        ["join", "join_old", "leave", "heartbeat", "read", "acknowledge", "late", "silent", "overdue", "grow"]
+    ),
     st.sampled_from(MEMBERS),
-    st.integers(0, 4),
+    st.sampled_from(["one", "two"]),
 )
 
 
 @given(st.lists(ACTIONS, max_size=60), st.integers(1, 9))
 def test_in_any_life_of_a_group_a_partition_has_one_owner_in_a_generation(
-    actions: list[tuple[str, str, int]], partitions: int
+    actions: list[tuple[str, str, str]], partitions: int
 ) -> None:
-    group, now_us = Group("readers"), NOW_US
+    group = Group("readers")
     owner_in: dict[tuple[int, int], str] = {}
     told: dict[str, Held] = {}
-    for action, member, seconds in actions:
-        now_us += seconds * SECOND
+    for action, member, server in actions:
         before = group
         partitions += action == "grow"
         try:
-            group = apply(group, action, member, now_us, partitions, told)
+            group = apply(group, action, member, server, partitions, told)
         except MemberNotFound:
-            assert member not in group.members or group.members[member].deadline_us <= now_us
+            assert member not in group.members
             continue
         if member in group.members:
             told[member] = Held(group.generation, rules.assigned(group, member, partitions))
@@ -150,6 +159,7 @@ def test_in_any_life_of_a_group_a_partition_has_one_owner_in_a_generation(
             assert owner_in.setdefault((group.generation, partition), owner) == owner
         if group.generation == before.generation:
             assert group.owners(partitions) == before.owners(partitions)
+            assert (group is before) == (group == before), "what changes nothing is the same value"
         for name, known in group.members.items():
             assert known.revoking.keys() <= known.owned.keys()
             for partition in known.owned.keys() & before.owners(partitions).keys():
@@ -157,36 +167,39 @@ def test_in_any_life_of_a_group_a_partition_has_one_owner_in_a_generation(
                 # It changed hands: its owner had let it go, left, or ran out of time.
                 if was != name:
                     assert known.owned[partition] == group.generation
-                    assert may_lose(before, was, partition, action, member, now_us)
-    assert_balanced(converged(group, now_us, partitions), partitions)
+                    assert may_lose(before, was, partition, action, member, server)
+    assert_balanced(converged(group, partitions), partitions)
 
 
-def apply(group: Group, action: str, member: str, now_us: int, partitions: int, told: dict[str, Held]) -> Group:
+def apply(group: Group, action: str, member: str, server: str, partitions: int, told: dict[str, Held]) -> Group:
     if action in ("join", "join_old"):
-        return rules.join(group, member, 10.0, now_us, partitions, 0 if action == "join_old" else 5.0)
+        return rules.join(group, member, 10.0, partitions, 0 if action == "join_old" else 5.0, server=server)
     if action == "leave":
-        return rules.leave(group, member, now_us, partitions)
-    if action in ("expire", "grow"):
-        return rules.expire(group, now_us, partitions)
+        return rules.leave(group, member, partitions)
+    if action in ("silent", "grow"):
+        return rules.expire(group, {member: server} if action == "silent" else {}, (), partitions)
+    if action == "overdue":
+        asked = group.members[member].revoking if member in group.members else {}
+        return rules.expire(group, {}, [Late(member, *each) for each in asked.items()], partitions)
     held = {"acknowledge": Held(group.generation, []), "late": told.get(member)}.get(action)
     if action == "acknowledge" and member in group.members:
         held = Held(group.generation, rules.assigned(group, member, partitions))
-    return rules.heartbeat(group, member, now_us, partitions, held, is_reading=action == "read")
+    return rules.heartbeat(group, member, partitions, held, is_reading=action == "read", server=server)
 
 
-def may_lose(before: Group, owner: str, partition: int, action: str, member: str, now_us: int) -> bool:
+def may_lose(before: Group, owner: str, partition: int, action: str, member: str, server: str) -> bool:
     known = before.members[owner]
-    is_gone = known.deadline_us <= now_us or (action == "leave" and owner == member)
+    is_gone = owner == member and (action == "leave" or (action == "silent" and server == known.server))
     is_let_go = owner == member and action in ("read", "acknowledge", "late", "join_old")
-    is_overdue = partition in known.revoking and known.revoking[partition].until_us <= now_us
+    is_overdue = owner == member and action == "overdue" and partition in known.revoking
     return is_gone or is_let_go or is_overdue or known.release_timeout_us == 0
 
 
-def converged(group: Group, now_us: int, partitions: int) -> Group:
+def converged(group: Group, partitions: int) -> Group:
     """The group once everybody did what they were asked; no matter in which order, two rounds are enough."""
-    group = rules.expire(group, now_us, partitions)
+    group = rules.expire(group, {}, (), partitions)
     for _ in range(2):
-        group = settled(group, now_us, partitions)
+        group = settled(group, partitions)
     return group
 
 
@@ -203,14 +216,14 @@ def test_a_change_of_members_moves_as_few_partitions_as_possible(seed: int) -> N
     partitions = chance.randint(1, 40)
     group = Group("readers")
     for _ in range(30):
-        group = converged(group, NOW_US, partitions)
+        group = converged(group, partitions)
         before = group.owners(partitions)
         name = chance.choice(MEMBERS)
         if name in group.members:
-            group = rules.leave(group, name, NOW_US, partitions)
+            group = rules.leave(group, name, partitions)
         else:
-            group = rules.join(group, name, 30.0, NOW_US, partitions)
-        group = converged(group, NOW_US, partitions)
+            group = rules.join(group, name, 30.0, partitions)
+        group = converged(group, partitions)
         assert_balanced(group, partitions)
         after = group.owners(partitions)
         moved = [each for each in before if after and before[each] in after.values() and after[each] != before[each]]
@@ -230,16 +243,16 @@ def surplus(owned: list[int], partitions: int) -> int:
 def test_topics_of_one_partition_are_divided_among_members_that_read_all_of_them() -> None:
     owners = []
     for topic_index in range(4):
-        group = rules.join(Group("g"), "ann", 10, NOW_US, partitions=1, topic_index=topic_index)
-        group = rules.join(group, "bob", 10, NOW_US, partitions=1, topic_index=topic_index)
-        group = rules.heartbeat(group, "ann", NOW_US, 1, is_reading=True)
-        again = rules.join(group, "bob", 10, NOW_US, partitions=1, topic_index=topic_index)
+        group = rules.join(Group("g"), "ann", 10, partitions=1, topic_index=topic_index)
+        group = rules.join(group, "bob", 10, partitions=1, topic_index=topic_index)
+        group = rules.heartbeat(group, "ann", 1, is_reading=True)
+        again = rules.join(group, "bob", 10, partitions=1, topic_index=topic_index)
         assert again.generation == group.generation, "it stays where it is"
         owners.append(group.owners(1)[0])
     assert owners == ["ann", "bob", "ann", "bob"]
 
 
 def test_the_index_of_one_member_counts_for_all() -> None:
-    group = rules.join(Group("g"), "ann", 10, NOW_US, partitions=1, max_poll_seconds=0)
-    group = rules.join(group, "bob", 10, NOW_US, partitions=1, topic_index=1)
+    group = rules.join(Group("g"), "ann", 10, partitions=1, max_poll_seconds=0)
+    group = rules.join(group, "bob", 10, partitions=1, topic_index=1)
     assert group.owners(1) == {0: "bob"}

@@ -180,7 +180,7 @@ def test_a_member_that_waits_longer_than_its_session_stays_and_one_that_is_silen
         groups = site.broker.topics.find("poll").groups
         for _ in range(5):
             clock.step(0.2)
-            eventually(lambda: groups.get("g").members["me"].deadline_us == clock.now_us() + 300_000)
+            eventually(lambda: groups.sessions.until_us("g", "me") == clock.now_us() + 300_000)
         publish(site.client, "poll", "hello")
         assert values(checked(waiting.answer(), 200)) == ["hello"]
         clock.step(0.2)

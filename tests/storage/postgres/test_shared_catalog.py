@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from headrace.core.errors import MemberNotFound, StoreUnavailable, TopicDeleted, TopicExists
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group
-from headrace.core.groups.member import Member, Revocation
+from headrace.core.groups.member import Member
 from headrace.core.groups.notes import CommitNote
 from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import Catalog, GroupOffsets, TopicRecord
@@ -38,8 +38,8 @@ def put(group: Group, offsets: dict[int, int] | None = None) -> Callable[[GroupR
     return lambda row: row.put(group, offsets)
 
 
-def joined(row: GroupRow, member: str, now_us: int = 0) -> Group:
-    group = rules.join(row.group or Group("g"), member, 30, now_us, 4)
+def joined(row: GroupRow, member: str) -> Group:
+    group = rules.join(row.group or Group("g"), member, 30, 4)
     row.put(group)
     return group
 
@@ -126,10 +126,8 @@ class TestGroups:
     def test_a_group_is_the_same_through_both(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0], partitions=3)
-        ann = Member(
-            5 * SECOND_US, 9, 3, owned={0: 2, 2: 4}, revoking={2: Revocation(4, 8)}, release_timeout_us=SECOND_US
-        )
-        members = {"ann": ann, "b\N{GREEK SMALL LETTER OMEGA}b '\"\\": Member(SECOND_US, 7)}
+        ann = Member(5 * SECOND_US, 3, {0: 2, 2: 4}, {2: 4}, release_timeout_us=SECOND_US, server="one")
+        members = {"ann": ann, "b\N{GREEK SMALL LETTER OMEGA}b '\"\\": Member(SECOND_US)}
         group = Group("g", None, True, 77, 4, members)
         first.change_group(topic, "g", "back", put(group, {0: 5, 2: 6}))
         assert second.group(topic.id, "g") == group
@@ -187,7 +185,7 @@ class TestGroups:
 
         note = CommitNote(-2, 7, b"\x00")
 
-        def decide(groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
+        def decide(groups: Mapping[str, Group]) -> GroupOffsets:
             seen.append(dict(groups))
             return {("h", 2): (1, None), ("g", 1): (4, None), ("g", 0): (6, note)}
 
@@ -196,7 +194,7 @@ class TestGroups:
         assert first.offsets(topic.id, "g") == {0: 6, 1: 5}
         assert first.noted(topic.id, "g") == {0: (6, note), 1: (5, None)}
         assert first.offsets(topic.id, "h") == {2: 1}
-        second.raise_offsets(topic.id, ["other"], lambda groups, database_us: {})
+        second.raise_offsets(topic.id, ["other"], lambda groups: {})
 
     def test_a_group_that_is_being_changed_holds_up_no_offsets_of_others(
         self, two: tuple[PostgresStore, PostgresStore]
@@ -211,7 +209,7 @@ class TestGroups:
             second.raise_offsets(
                 topic.id,
                 ["g", "h"],
-                lambda groups, _: {place: offsets[place] for place in offsets if place[0] in groups},
+                lambda groups: {place: offsets[place] for place in offsets if place[0] in groups},
             )
 
         first.change_group(topic, "g", "group", change)
@@ -224,8 +222,8 @@ class TestGroups:
         with site.plain() as idle, idle.transaction():
             idle.execute("SELECT 1 FROM all_consumers FOR UPDATE")
             with pytest.raises(StoreUnavailable, match="idle in transaction"):
-                store.catalog.raise_offsets(topic.id, ["g"], lambda groups, database_us: {("g", 0): (1, None)})
-        store.catalog.raise_offsets(topic.id, ["g"], lambda groups, database_us: {("g", 0): (2, None)})
+                store.catalog.raise_offsets(topic.id, ["g"], lambda groups: {("g", 0): (1, None)})
+        store.catalog.raise_offsets(topic.id, ["g"], lambda groups: {("g", 0): (2, None)})
         assert store.catalog.offsets(topic.id, "g") == {0: 2}
 
     def test_a_group_is_removed_with_all_that_it_had(self, two: tuple[PostgresStore, PostgresStore]) -> None:
@@ -235,7 +233,7 @@ class TestGroups:
         first.change_group(topic, "g", "back", lambda row: row.put_offsets({0: 0}))
         second.change_group(topic, "g", "group", lambda row: row.remove())
         assert (first.groups(topic.id), first.offsets(topic.id, "g")) == ([], {})
-        assert first.silent_groups(1 << 60) == []
+        assert first.groups_with_members() == []
 
     def test_a_rule_that_refuses_changes_nothing(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
@@ -266,41 +264,27 @@ class TestGroups:
         assert group is not None
         assert (group.generation, sorted(group.members)) == (9, [f"m{number}" for number in range(9)])
 
-    def test_groups_with_a_silent_member_are_found(self, two: tuple[PostgresStore, PostgresStore]) -> None:
+    def test_groups_with_members_are_found(self, two: tuple[PostgresStore, PostgresStore]) -> None:
         first, second = (store.catalog for store in two)
         topic = create(two[0])
-        first.change_group(topic, "g", "group", lambda row: joined(row, "ann", 0))
-        first.change_group(topic, "g", "group", lambda row: joined(row, "bob", 20 * SECOND_US))
-        first.change_group(topic, "fixed", "back", put(Group("fixed", consumers=2)))
-        assert second.silent_groups(30 * SECOND_US - 1) == []
-        assert second.silent_groups(30 * SECOND_US) == [(topic.id, "g")]
+        group = first.change_group(topic, "g", "group", lambda row: joined(row, "ann"))
+        first.change_group(topic, "empty", "back", put(Group("empty")))
+        assert second.groups_with_members() == [(topic.id, group)]
+        first.change_group(topic, "g", "group", put(rules.leave(group, "ann", 4)))
+        assert second.groups_with_members() == []
 
-    def test_groups_with_a_partition_that_was_not_let_go_in_time_are_found(
-        self, two: tuple[PostgresStore, PostgresStore]
-    ) -> None:
-        first, second = (store.catalog for store in two)
-        topic = create(two[0])
-        members = {"ann": Member(SECOND_US, 9 * SECOND_US, owned={0: 1}, revoking={0: Revocation(1, 5 * SECOND_US)})}
-        first.change_group(topic, "g", "group", put(Group("g", members=members)))
-        assert second.silent_groups(5 * SECOND_US - 1) == []
-        assert second.silent_groups(5 * SECOND_US) == [(topic.id, "g")]
-
-    def test_all_servers_go_by_the_clock_of_the_database(self, two: tuple[PostgresStore, PostgresStore]) -> None:
-        first, second = (store.catalog for store in two)
-        topic = create(two[0])
-        times = [first.database_us()]
-        # Of a group that is new, and of one that is there.
-        times.append(second.change_group(topic, "g", "group", lambda row: row.database_us()))
-        first.change_group(topic, "g", "group", put(Group("g")))
-        times.append(first.change_group(topic, "g", "offsets", lambda row: row.database_us()))
-
-        def decide(groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
-            times.append(database_us)
-            return {}
-
-        second.raise_offsets(topic.id, ["g"], decide)
-        times.append(second.database_us())
-        assert times == sorted(times) and times[0] > 1_600_000_000 * SECOND_US
+    def test_members_as_an_earlier_release_stored_them_are_read(self, site: Site) -> None:
+        store = site.open()
+        topic = create(store)
+        store.catalog.change_group(topic, "g", "group", lambda row: joined(row, "ann"))
+        stored = (
+            '{"ann":{"session_timeout_us":30000000,"deadline_us":9,"read_generation":1,"owned":{"0":1,"1":1},'
+            '"revoking":{"1":[1,9]},"release_timeout_us":5}}'
+        )
+        site.do(f"UPDATE all_members SET members = '{stored}'")
+        group = store.catalog.group(topic.id, "g")
+        assert group is not None
+        assert group.members == {"ann": Member(30 * SECOND_US, 1, {0: 1, 1: 1}, {}, 5)}
 
     def test_tables_of_an_earlier_release_get_the_columns_they_lack(self, site: Site) -> None:
         store = site.open()

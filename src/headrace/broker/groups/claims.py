@@ -67,7 +67,7 @@ class GroupClaims:
                     self.outside.claimed(topics, name)
                 for topic in sorted(topics, key=topic_key):
                     with suppress(TopicNotFound):
-                        self._topics.find(topic).groups.hold_for(name, self._servers.id, kind)
+                        self._topics.find(topic).groups.hold_for(name, kind)
 
     def groups(self) -> set[tuple[str, str]]:
         """The topics, by key, and groups that have members only a protocol knows, at any server."""

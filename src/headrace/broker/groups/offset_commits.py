@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.broker.clock import DatabaseTime
 from headrace.broker.publish.combiner import Combiner, Waiter
 from headrace.core.errors import HeadraceError, StorageError
 from headrace.core.groups.group import Group
@@ -24,7 +23,7 @@ class OffsetCommit(Waiter):
     """One consumer's commit, its check, and its outcome."""
 
     group: str
-    check: Callable[[Group, DatabaseTime], Mapping[int, int]]
+    check: Callable[[Group], Mapping[int, int]]
     notes: Mapping[int, CommitNote] = field(default_factory=lambda: NO_NOTES)
     is_decided: bool = False
     error: HeadraceError | None = None
@@ -49,9 +48,9 @@ class OffsetCommits(Combiner[OffsetCommit]):
         """Store the offsets of all commits that pass their check."""
         decided: list[OffsetCommit] = []
 
-        def decide(groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
+        def decide(groups: Mapping[str, Group]) -> GroupOffsets:
             decided[:] = [commit for commit in taken if commit.group in groups]
-            return _decide(decided, groups, database_us)
+            return _decide(decided, groups)
 
         try:
             self._catalog.raise_offsets(self._topic_id, sorted({commit.group for commit in taken}), decide)
@@ -63,13 +62,13 @@ class OffsetCommits(Combiner[OffsetCommit]):
             commit.is_decided = True
 
 
-def _decide(commits: Sequence[OffsetCommit], groups: Mapping[str, Group], database_us: int) -> GroupOffsets:
+def _decide(commits: Sequence[OffsetCommit], groups: Mapping[str, Group]) -> GroupOffsets:
     """The highest offset by group and partition of all commits that pass their check; of equal ones the last."""
     offsets: dict[tuple[str, int], tuple[int, CommitNote | None]] = {}
     for commit in commits:
         commit.error = None
         try:
-            allowed = commit.check(groups[commit.group], lambda: database_us)
+            allowed = commit.check(groups[commit.group])
         except HeadraceError as error:
             commit.error = error
             continue

@@ -2,8 +2,7 @@
 
     kept      groups, members and offsets in memory; what must survive is stored in the catalog first, together with
               what other groups store at the same time (`ledger`). One thread at a time changes a group. Retention drops
-              what no important group needs while no group moves back; commits do not wait for it. After a restart
-              groups have no members: they join again.
+              what no important group needs while no group moves back; commits do not wait for it.
     shared    nothing in memory counts: every change is a transaction under the lock of the group's row, and every look
               a query. Offsets that are committed at the same time share a transaction. What was seen last is
               remembered for those who must not wait, and forgotten when a neighbour says that it changed something.
@@ -20,10 +19,8 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Protocol, TypeVar
 
-import msgspec
 import numpy as np
 
-from headrace.broker.clock import DatabaseTime
 from headrace.broker.groups.ledger import Ledger
 from headrace.broker.groups.offset_commits import OffsetCommit, OffsetCommits
 from headrace.broker.groups.turns import GroupTurns
@@ -38,18 +35,15 @@ from headrace.storage.group_row import Reach
 Result = TypeVar("Result")
 
 
-# Which offsets of a commit are stored, or raises: given the group, and the time of the database if one is shared.
-CommitCheck = Callable[[Group | None, DatabaseTime | None], Mapping[int, int]]
+# Which offsets of a commit of a group are stored, or raises.
+CommitCheck = Callable[[Group | None], Mapping[int, int]]
 
 
 class GroupDraft(Protocol):
-    """One group during an exclusive change. `database_us` is the time of a shared database."""
+    """One group during an exclusive change."""
 
     @property
     def group(self) -> Group | None: ...
-
-    @property
-    def database_us(self) -> DatabaseTime | None: ...
 
     def put(self, group: Group, offsets: Mapping[int, int] | None = None) -> None: ...
 
@@ -197,7 +191,7 @@ class LocalGroupStore:
     def put(self, group: Group, offsets: Mapping[int, int] | None) -> None:
         """Persist a group, then apply it; the caller has its turn."""
         before = self._groups.get(group.name)
-        if before is None or msgspec.structs.replace(before, members={}) != msgspec.structs.replace(group, members={}):
+        if before != group:
             self._ledger.write(GroupWrite(self._topic.record.id, group.name, group, offsets or {}))
         self._groups[group.name] = group
         if before is None:
@@ -255,8 +249,6 @@ class LocalGroupStore:
 
 class _KeptGroup:
     """One group of a kept store, in its turn."""
-
-    database_us: DatabaseTime | None = None
 
     def __init__(self, store: LocalGroupStore, name: str) -> None:
         self._store = store
@@ -377,4 +369,4 @@ class SharedGroupStore:
 
 
 def _raise(check: CommitCheck, notes: Mapping[int, CommitNote], draft: GroupDraft) -> None:
-    draft.raise_offsets(check(draft.group, draft.database_us), notes)
+    draft.raise_offsets(check(draft.group), notes)

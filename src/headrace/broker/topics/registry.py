@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.broker.clock import Clock
 from headrace.broker.cluster.announcements import TOPICS, group_notification
+from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
 from headrace.broker.groups.groups import Groups
 from headrace.broker.groups.ledger import Ledger
@@ -100,6 +101,7 @@ class Topics:
         settings: BrokerSettings,
         clock: Clock,
         counters: Counters,
+        servers: Servers,
         defaults: TopicDefaults | None = None,
         archive: ArchiveSettings | None = None,
     ) -> None:
@@ -111,6 +113,7 @@ class Topics:
         self._settings = settings
         self._clock = clock
         self._counters = counters
+        self._servers = servers
         self._lock = threading.Lock()
         self._store_window_lock = threading.Lock()
         self._is_shared = store.signals is not None
@@ -380,7 +383,10 @@ class Topics:
         catalog = self._store.catalog
         groups = SharedGroupStore(topic, catalog) if self._is_shared else LocalGroupStore(topic, catalog, self._ledger)
         announce = partial(self._announce, group_notification(record.id))
-        return topic, Groups(topic, groups, announce, self._clock, self._settings)
+        known = Groups(topic, groups, announce, self._clock, self._servers, self._settings)
+        if not self._is_shared:
+            known.adopt(groups.all(), ())
+        return topic, known
 
     def _other_windows(self, asking: Topic) -> Sequence[PayloadWindow]:
         """The windows of the other topics that share payloads with this one; the caller holds their common lock."""

@@ -11,38 +11,33 @@ from collections.abc import Iterable
 
 from headrace.core.errors import GroupSizeConflict, HeadraceError, MemberNotFound, PartitionNotOwned, StaleGeneration
 from headrace.core.groups.assignment import owner_of
-from headrace.core.groups.group import Group, is_alive
+from headrace.core.groups.group import Group
 
 Refusals = dict[int, HeadraceError]
 
 
-def check_commit(
-    group: Group, member: str | None, generation: int | None, partitions: Iterable[int], now_us: int
-) -> None:
+def check_commit(group: Group, member: str | None, generation: int | None, partitions: Iterable[int]) -> None:
     """Raise for a commit of which any part must be refused."""
-    for error in refusals(group, member, generation, partitions, now_us).values():
+    for error in refusals(group, member, generation, partitions).values():
         raise error
 
 
-def refusals(
-    group: Group, member: str | None, generation: int | None, partitions: Iterable[int], now_us: int
-) -> Refusals:
+def refusals(group: Group, member: str | None, generation: int | None, partitions: Iterable[int]) -> Refusals:
     """The partitions of a commit that must be refused, each with the reason.
 
     Without a member the group itself commits: that is for readers that divide the work by other means, and only as
     long as no members are in it.
     """
     if member is None:
-        return _of_the_group(group, generation, partitions, now_us)
+        return _of_the_group(group, generation, partitions)
     if group.consumers is not None:
         return _of_a_fixed_consumer(group, group.consumers, member, generation, partitions)
-    return _of_a_member(group, member, generation, partitions, now_us)
+    return _of_a_member(group, member, generation, partitions)
 
 
-def _of_the_group(group: Group, generation: int | None, partitions: Iterable[int], now_us: int) -> Refusals:
-    alive = sum(is_alive(member, now_us) for member in group.members.values())
-    if alive:
-        raise GroupSizeConflict(group.name, f"it has {alive} members: commit as one of them")
+def _of_the_group(group: Group, generation: int | None, partitions: Iterable[int]) -> Refusals:
+    if group.members:
+        raise GroupSizeConflict(group.name, f"it has {len(group.members)} members: commit as one of them")
     if generation is not None and generation != group.generation:
         stale = StaleGeneration(group.name, generation, group.generation)
         return dict.fromkeys(partitions, stale)
@@ -63,9 +58,9 @@ def _of_a_fixed_consumer(
     }
 
 
-def _of_a_member(group: Group, member: str, generation: int | None, partitions: Iterable[int], now_us: int) -> Refusals:
+def _of_a_member(group: Group, member: str, generation: int | None, partitions: Iterable[int]) -> Refusals:
     known = group.members.get(member)
-    if known is None or not is_alive(known, now_us):
+    if known is None:
         return dict.fromkeys(partitions, MemberNotFound(group.name, member))
     read = known.read_generation if generation is None else generation
     stale = StaleGeneration(group.name, read, group.generation)

@@ -2,8 +2,11 @@
 
 A group is a value; every rule takes one and returns the next. Two kinds share one shape: a fixed group has a set
 number of consumers, known by their index; the members of an open group join and leave by themselves, and one that
-does not send heartbeats is removed after its session timeout. How their partitions change hands is in `rebalance`,
-which offsets they may commit in `commits`.
+does not send heartbeats is removed after its session timeout: who is silent, and for how long, is known elsewhere
+(`broker/groups/sessions`). How their partitions change hands is in `rebalance`, which offsets they may commit in
+`commits`.
+
+A heartbeat that changes nothing returns the same value: nothing is to be stored then.
 
 The generation grows whenever a partition gets another owner or is revoked, a member joins or leaves, or an operator
 moves the group: a partition has one owner in a generation.
@@ -15,7 +18,7 @@ continues at the committed offsets, in all of its partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -24,7 +27,7 @@ from headrace.core.checks import check_number, check_whole
 from headrace.core.errors import GroupSizeConflict, InvalidInput, MemberNotFound
 from headrace.core.groups.assignment import owner_of, partitions_of
 from headrace.core.groups.member import Member
-from headrace.core.groups.rebalance import is_settled, let_all_go, let_go, rebalance
+from headrace.core.groups.rebalance import is_settled, let_all_go, let_go, rebalance, without
 from headrace.core.limits import (
     GROUP_CONSUMERS_MAX,
     MAX_POLL_SECONDS,
@@ -75,6 +78,14 @@ class Held(NamedTuple):
     partitions: Iterable[int]
 
 
+class Late(NamedTuple):
+    """A partition that a member has not let go in time, and the generation in which it was asked to."""
+
+    member: str
+    partition: int
+    asked: int
+
+
 def check_consumers(consumers: object) -> int:
     """Check the size of a fixed group."""
     return check_whole("consumers", consumers, 1, GROUP_CONSUMERS_MAX)
@@ -122,10 +133,10 @@ def join(
     group: Group,
     member: str,
     session_timeout_seconds: float,
-    now_us: int,
     partitions: int,
     max_poll_seconds: float = MAX_POLL_SECONDS,
     topic_index: int | None = None,
+    server: str = "",
 ) -> Group:
     """Let a member in, or renew it; a member that is in already does not disturb the others."""
     if group.consumers is not None:
@@ -134,45 +145,49 @@ def join(
     release_us = int(check_max_poll(max_poll_seconds) * MICROSECONDS)
     if topic_index is not None:
         check_whole("topic_index", topic_index, 0, TOPICS_MAX)
-    alive = _alive(group, now_us)
-    known = alive.get(member)
-    owned, revoking = ({}, {}) if known is None else (known.owned, known.revoking)
-    joined = Member(timeout_us, now_us + timeout_us, 0, owned, revoking, release_us, topic_index)
-    group = _settle(group, {**alive, member: joined}, partitions, now_us)
-    return _renew(group, member, read_generation=group.generation)
+    known = group.members.get(member)
+    kept = (0, {}, {}) if known is None else (known.read_generation, known.owned, known.revoking)
+    joined = Member(timeout_us, *kept, release_us, topic_index, server)
+    group = _settle(group, {**group.members, member: joined}, partitions)
+    return _renew(group, member)
 
 
 def heartbeat(
-    group: Group, member: str, now_us: int, partitions: int, held: Held | None = None, is_reading: bool = False
+    group: Group, member: str, partitions: int, held: Held | None = None, is_reading: bool = False, server: str = ""
 ) -> Group:
-    """Keep a member in, which may acknowledge what it holds.
+    """Keep a member in, heard by a server; it may acknowledge what it holds.
 
     One that reads has let go all that is being revoked, and reads from positions of the present generation.
     """
-    alive = _alive(group, now_us)
-    known = alive.get(member)
-    if known is None:
-        raise MemberNotFound(group.name, member)
+    renewed = _member(group, member)
     if is_reading:
-        known = let_all_go(known)
+        renewed = let_all_go(renewed)
     elif held is not None:
-        known = let_go(known, held.generation, held.partitions)
-    renewed = msgspec.structs.replace(known, deadline_us=now_us + known.session_timeout_us)
-    group = _settle(group, {**alive, member: renewed}, partitions, now_us)
-    return _renew(group, member, read_generation=group.generation) if is_reading else group
+        renewed = let_go(renewed, held.generation, held.partitions)
+    if renewed.server != server:
+        renewed = msgspec.structs.replace(renewed, server=server)
+    if renewed is not group.members[member] or not is_settled(group.members, partitions):
+        group = _settle(group, {**group.members, member: renewed}, partitions)
+    return _renew(group, member) if is_reading else group
 
 
-def leave(group: Group, member: str, now_us: int, partitions: int) -> Group:
+def leave(group: Group, member: str, partitions: int) -> Group:
     """Let a member go: the others get its partitions."""
     if member not in group.members:
         raise MemberNotFound(group.name, member)
-    others = {name: other for name, other in group.members.items() if name != member}
-    return _settle(group, others, partitions, now_us)
+    return _settle(group, {name: other for name, other in group.members.items() if name != member}, partitions)
 
 
-def expire(group: Group, now_us: int, partitions: int) -> Group:
-    """The group without the members whose session has run out, and without what was not let go in time."""
-    return _settle(group, _alive(group, now_us), partitions, now_us)
+def expire(group: Group, silent: Mapping[str, str], late: Collection[Late], partitions: int) -> Group:
+    """The group without the members that were silent for too long, and without what was not let go in time.
+
+    Silent members are named with the server that heard them: one that another server hears by now stays.
+    """
+    members = {name: member for name, member in group.members.items() if silent.get(name) != member.server}
+    for name, partition, asked in late:
+        if name in members and members[name].revoking.get(partition) == asked:
+            members[name] = without(members[name], {partition})
+    return _settle(group, members, partitions)
 
 
 def seek(group: Group) -> Group:
@@ -195,26 +210,17 @@ def revoking(group: Group, member: str) -> list[int]:
 
 def is_complete(group: Group, partitions: int) -> bool:
     """Whether every partition has an owner; partitions that were just added have none until a heartbeat."""
-    return group.consumers is not None or is_settled(group.members, partitions, now_us=0)
+    return group.consumers is not None or is_settled(group.members, partitions)
 
 
-def is_alive(member: Member, now_us: int) -> bool:
-    """Whether the member's session has not run out."""
-    return member.deadline_us > now_us
-
-
-def _alive(group: Group, now_us: int) -> dict[str, Member]:
-    return {name: member for name, member in group.members.items() if is_alive(member, now_us)}
-
-
-def _settle(group: Group, members: Mapping[str, Member], partitions: int, now_us: int) -> Group:
+def _settle(group: Group, members: Mapping[str, Member], partitions: int) -> Group:
     """The group with these members and everything given and revoked: a new generation if it is not as before."""
     is_same = {name: member.owned for name, member in members.items()} == _owned(group)
-    if is_same and is_settled(members, partitions, now_us):
+    if is_same and is_settled(members, partitions):
         unchanged = members == group.members
         return group if unchanged else msgspec.structs.replace(group, members=dict(members))
     generation = group.generation + 1
-    settled = rebalance(members, partitions, generation, now_us)
+    settled = rebalance(members, partitions, generation)
     return msgspec.structs.replace(group, members=settled, generation=generation)
 
 
@@ -222,8 +228,12 @@ def _owned(group: Group) -> dict[str, dict[int, int]]:
     return {name: member.owned for name, member in group.members.items()}
 
 
-def _renew(group: Group, member: str, read_generation: int) -> Group:
-    renewed = msgspec.structs.replace(group.members[member], read_generation=read_generation)
+def _renew(group: Group, member: str) -> Group:
+    """The group after a member learned of its present generation."""
+    known = group.members[member]
+    if known.read_generation == group.generation:
+        return group
+    renewed = msgspec.structs.replace(known, read_generation=group.generation)
     return msgspec.structs.replace(group, members={**group.members, member: renewed})
 
 
