@@ -57,10 +57,14 @@ _NOTHING: Final = np.zeros(0, np.uint8)
 
 
 class CommitSummary(NamedTuple):
-    """The summary of a commit: the directory of each frame, the number of messages, and counters."""
+    """The summary of a commit: the directory of each frame, the number of messages, and counters.
+
+    `single` is the commit if it is one frame.
+    """
 
     frames: Sequence[Directory]
     messages: int
+    single: Commit | None
     counts: Mapping[str, int]
 
 
@@ -85,6 +89,7 @@ class CommitBuilder:
         self._receipts: list[Receipts] = []
         self._frames: list[Directory] = []
         self._messages = self._bytes = 0
+        self._single: Commit | None = None
         # The payload window that it was built on, and how many payloads it had evicted early before.
         self._window: PayloadWindow | None = None
         self._forgotten_before = 0
@@ -132,7 +137,7 @@ class CommitBuilder:
         for submission in self._submissions:
             if submission.parts:
                 submission.answer(NO_RECEIPTS)
-        return CommitSummary(self._frames, self._messages, self._counts())
+        return CommitSummary(self._frames, self._messages, self._single, self._counts())
 
     def _counts(self) -> Mapping[str, int]:
         counts: dict[str, int] = {}
@@ -154,7 +159,7 @@ class CommitBuilder:
         return counts
 
     def _build(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
-        self._receipts, self._frames, self._messages, self._bytes = [], [], 0, 0
+        self._receipts, self._frames, self._messages, self._bytes, self._single = [], [], 0, 0, None
         settings = self._topic.settings
         self._window, self._forgotten_before = state.window, state.window.forgotten_early
         # A limit, not content: it applies from the next payload on.
@@ -178,6 +183,7 @@ class CommitBuilder:
         ):
             rows = batches[0] if len(batches) == 1 else join(batches)
             commit = self._planned(rows, state, now_us, keys, windows)
+            self._single = commit
             return () if commit is None else (commit,)
         return self._in_pieces(self._pieces(batches), state.copy(), now_us, keys, windows)
 

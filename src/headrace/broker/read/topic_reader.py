@@ -9,13 +9,14 @@ have messages too. So none starves, however small the limit is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.broker.read.feed import Feed
 from headrace.broker.read.seqno_search import find_seqno
 from headrace.broker.read.wakeups import ALL_PARTITIONS, Wakeups
 from headrace.broker.topics.registry import OpenTopic
@@ -105,6 +106,13 @@ class TopicReader:
         It must return at once. It is also called when the topic changes or ends, or a group changes: read again then.
         """
         return self._topic.watches.calling(partition, wake)
+
+    @contextmanager
+    def following(self) -> Iterator[Feed]:
+        """A feed that is handed what is written, and otherwise looks at the log as `read` does."""
+        feed = Feed(self.read, self._topic.count_read)
+        with self._topic.watches.feeding(feed):
+            yield feed
 
     def positions_at(self, place: ReadFrom, partitions: Sequence[int] | None = None) -> dict[int, int]:
         """The positions of some or all partitions at the oldest message, at the end, or at a time."""

@@ -1,7 +1,8 @@
 """Wakes the waiters of a partition, and only those.
 
 A watch is a function that is called, in the committing thread, whenever one of its partitions gets messages. It must
-return at once: set an event, or call into an event loop. Waiting threads and event loops use the same watches.
+return at once: set an event, or call into an event loop. Waiting threads and event loops use the same watches. A feed
+is a watch that is handed what was written (`feed`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
+
+from headrace.broker.read.feed import Feed, WrittenCommit
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +31,12 @@ class Wakeups:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_partition: dict[int, list[Wake]] = {}
+        # Replaced, never changed.
+        self._feeds: tuple[Feed, ...] = ()
 
     def __len__(self) -> int:
         with self._lock:
-            return sum(len(wakes) for wakes in self._by_partition.values())
+            return len(self._feeds) + sum(len(wakes) for wakes in self._by_partition.values())
 
     def add(self, partition: int, wake: Wake) -> None:
         """Call `wake` when the partition gets messages, until it is removed."""
@@ -45,6 +50,22 @@ class Wakeups:
             wakes.remove(wake)
             if not wakes:
                 del self._by_partition[partition]
+
+    @property
+    def has_feeds(self) -> bool:
+        """Whether anyone is handed what is written."""
+        return bool(self._feeds)
+
+    @contextmanager
+    def feeding(self, feed: Feed) -> Iterator[None]:
+        """Hand a feed whatever is written."""
+        with self._lock:
+            self._feeds = (*self._feeds, feed)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._feeds = tuple(each for each in self._feeds if each is not feed)
 
     @contextmanager
     def watching(self, partition: int) -> Iterator[threading.Event]:
@@ -74,9 +95,13 @@ class Wakeups:
                 if is_enough(result) or left <= 0 or not event.wait(left):
                     return result
 
-    def wake(self, partitions: Sequence[int]) -> None:
-        """Wake the watches of these partitions."""
-        if not self._by_partition or not partitions:
+    def wake(self, partitions: Sequence[int], written: WrittenCommit | None = None) -> None:
+        """Wake the watches of these partitions, which got messages: what was written, if it can be handed over."""
+        if not partitions:
+            return
+        for feed in self._feeds:
+            feed.put(written)
+        if not self._by_partition:
             return
         with self._lock:
             called = [wake for partition in partitions for wake in self._by_partition.get(partition, ())]
@@ -85,6 +110,8 @@ class Wakeups:
 
     def wake_all(self) -> None:
         """Wake all watches: new partitions, another generation, the end of the topic."""
+        for feed in self._feeds:
+            feed.put(None)
         with self._lock:
             called = [wake for wakes in self._by_partition.values() for wake in wakes]
         _call(called)

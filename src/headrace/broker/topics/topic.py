@@ -24,6 +24,7 @@ from headrace.broker.publish.commit_builder import CommitBuilder
 from headrace.broker.publish.intake import TopicIntake
 from headrace.broker.publish.parts import PassedNumbers
 from headrace.broker.publish.submission import Submission
+from headrace.broker.read.feed import written_of
 from headrace.broker.read.wakeups import Wakeups
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import (
@@ -196,6 +197,11 @@ class Topic:
     def _count_read(self, batches: Sequence[pa.RecordBatch], began: float) -> None:
         if any(batch.num_rows for batch in batches):
             self.fetch_seconds.observe(time.perf_counter() - began)
+            self.count_read(batches)
+
+    def count_read(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Count messages that readers get."""
+        if batches:
             messages = sum(batch.num_rows for batch in batches)
             self.counters.add_all({"messages_read": messages, "bytes_read": sum(map(content_bytes, batches))})
 
@@ -255,8 +261,12 @@ class Topic:
             self.commit_messages.observe(summary.messages)
             if self.is_shared:
                 self._see(summary.frames)
-            for frame in summary.frames:
-                self.watches.wake(frame.partition.tolist())
+            if len(summary.frames) == 1:
+                written = written_of(summary.single) if self.watches.has_feeds else None
+                self.watches.wake(summary.frames[0].partition.tolist(), written)
+            else:
+                for frame in summary.frames:
+                    self.watches.wake(frame.partition.tolist())
 
     def _see(self, frames: Sequence[Directory]) -> None:
         """Record what this server has written: it has woken the readers of that itself."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from itertools import chain
 
@@ -115,24 +114,24 @@ def _check_id(reader: TopicReader, read: Read) -> None:
 
 
 def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
-    reader, positions, notifications = broker.reader(follow.topic), dict(follow.positions), threading.Event()
+    reader, positions = broker.reader(follow.topic), dict(follow.positions)
     reader.check_reached(positions)
     # Each partition that is behind may fill a batch: a share of one would make many small ones.
     # A position out of range stays so, and is an error.
     bound = max(follow.max_messages, FETCH_MESSAGES_MAX)
     messages_max = min(follow.max_messages * max(1, len(positions)), bound)
     send = _mixed if follow.mixed else _cut
-    with reader.watching(notifications.set):
+    with reader.following() as feed:
         while not is_over():
-            notifications.clear()
+            feed.changed.clear()
             if follow.growing:
                 positions = dict.fromkeys(range(reader.partitions), 0) | positions
-            batches = reader.read(positions, messages_max, follow.max_bytes)
+            batches = feed.read(positions, messages_max, follow.max_bytes)
             for batch in batches:
                 positions[batch.column("partition")[0].as_py()] += batch.num_rows
             yield from send(batches, follow.max_messages)
             if not batches:
-                notifications.wait(_PATIENCE_SECONDS)
+                feed.changed.wait(_PATIENCE_SECONDS)
 
 
 def _mixed(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:

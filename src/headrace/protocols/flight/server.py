@@ -9,9 +9,10 @@ noticed within a second. Batches of the store go out as they are.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import flight
@@ -32,6 +33,9 @@ from headrace.protocols.flight.errors import answering, translated
 from headrace.protocols.flight.reads import batches_of, schema_of, without_nulls
 from headrace.protocols.flight.uploads import Pace, publish, stage
 from headrace.wire import operations, tickets
+
+# How often a stream that reads without a pause looks whether its caller still may; tokens are read every second.
+_LEASE_SECONDS: Final = 0.1
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -123,10 +127,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return flight.GeneratorStream(schema, self._guarded(batches, principal))
 
     def _is_over(self, context: flight.ServerCallContext, lease: Lease) -> Callable[[], bool]:
-        """Whether the stream should end; raises once the caller loses the right."""
+        """Whether the stream should end; raises once the caller loses the right, which is looked up now and then."""
+        due = 0.0
 
         def is_over() -> bool:
-            lease.check()
+            nonlocal due
+            if (now := time.monotonic()) >= due:
+                lease.check()
+                due = now + _LEASE_SECONDS
             return bool(self.stopping.is_set() or context.is_cancelled())
 
         return is_over
