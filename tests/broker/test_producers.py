@@ -24,7 +24,8 @@ def test_opening_tells_what_the_topic_takes_and_where_the_source_is() -> None:
         rows = pa.record_batch({"value": [b"v"], "producer_id": ["p"], "seqno": [7]})
         epoch = broker.open_producer("orders", "p").epoch
         assert broker.publish_as("orders", rows, "p", "", epoch).written == 1
-        assert broker.open_producer("orders", "p").last_seqno == 7
+        again = broker.open_producer("orders", "p")
+        assert (opening.partition, again.last_seqno, again.partition) == (None, 7, 0)
         with pytest.raises(ProducerFenced):
             broker.publish_as("orders", rows, "p", "", epoch)
 

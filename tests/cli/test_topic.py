@@ -44,6 +44,7 @@ def test_the_life_of_a_topic(server: Server) -> None:
         "local_retention_bytes": 1 << 30,
         "value_schema": None,
         "kafka_configs": {},
+        "annotations": {},
     }
     server.run("group", "create", "orders/2026 ü", "billing")
     (listed,) = (each for each in server.run("topic", "list", "--json").json() if each["name"] == "Orders/2026 ü")

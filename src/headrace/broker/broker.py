@@ -423,12 +423,12 @@ class Broker:
 
         Without a producer id nothing is opened, and the answer only has the limits of the topic.
         """
-        found, last_seqno, opened = self._topics.find(topic).topic, None, 0
+        found, last_seqno, linked, opened = self._topics.find(topic).topic, None, None, 0
         if epoch is not None:
             check_epoch(epoch)
         if check_text("producer_id", producer_id):
             source = (producer_id, check_text("message_group_id", message_group_id))
-            opened, last_seqno = open_producer(found, source, epoch, self._clock.now_us())
+            opened, last_seqno, linked = open_producer(found, source, epoch, self._clock.now_us())
         settings = found.record.settings
         return ProducerOpening(
             opened,
@@ -437,6 +437,7 @@ class Broker:
             settings.message_bytes_max,
             tuple(settings.codecs),
             settings.deduplication != "off",
+            linked,
         )
 
     def publish_as(

@@ -48,6 +48,9 @@ SEQNO_JUMP_MAX = 1 << 40
 TIME_US_MAX = (1 << 63) - 1
 RETENTION_SECONDS_MAX = 100 * 365 * 24 * 3600
 RETENTION_BYTES_MAX = 1 << 60
+# What programs may keep with a topic, in all.
+ANNOTATIONS_MAX = 1_000
+ANNOTATIONS_BYTES_MAX = 64 << 10
 
 # A source that is idle for this long loses its link to a partition.
 LINK_IDLE_SECONDS = 14 * 24 * 3600

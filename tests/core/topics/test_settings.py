@@ -9,6 +9,8 @@ import pytest
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
+    ANNOTATIONS_BYTES_MAX,
+    ANNOTATIONS_MAX,
     MESSAGE_BYTES_DEFAULT,
     MESSAGE_BYTES_MAX,
     RETENTION_BYTES_MAX,
@@ -49,6 +51,7 @@ def test_defaults_keep_everything_and_deduplicate_by_producer() -> None:
         "local_retention_bytes": None,
         "value_schema": None,
         "kafka_configs": {},
+        "annotations": {},
     }
 
 
@@ -133,3 +136,26 @@ def test_settings_cannot_be_changed_in_place_and_survive_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(settings), type=TopicSettings) == settings
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(b'{"retention": 5}', type=TopicSettings)
+
+
+def test_annotations_are_kept_by_name_and_taken_away_by_none() -> None:
+    first = TopicSettings.make(annotations={"b": "2", "a": "1", "c": None})
+    assert first.annotations == {"a": "1", "b": "2"}
+    assert first.change(annotations={"a": None, "d": ""}).annotations == {"b": "2", "d": ""}
+    assert first.change(retention_seconds=5).annotations == first.annotations
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        "a=1",
+        {"a": 1},
+        {1: "a"},
+        {str(number): "" for number in range(ANNOTATIONS_MAX + 1)},
+        {"a": "x" * ANNOTATIONS_BYTES_MAX},
+    ],
+)
+def test_annotations_are_texts_and_bounded(annotations: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        TopicSettings.make(annotations=annotations)
+    assert caught.value.field == "annotations"

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 from headrace.broker.topics.topic import Topic
 from headrace.core.errors import ProducerFenced
-from headrace.core.publish.sources import Source
+from headrace.core.publish.sources import NO_LINK, Source
 from headrace.core.publish.state import TopicState
 from headrace.storage.interface import Fences
 
 
-def open_producer(topic: Topic, source: Source, epoch: int | None, now_us: int) -> tuple[int, int | None]:
-    """The epoch of a new or continuing producer, and the last seqno of its source."""
+def open_producer(topic: Topic, source: Source, epoch: int | None, now_us: int) -> tuple[int, int | None, int | None]:
+    """The epoch of a new or continuing producer, the last seqno of its source, and the partition it is linked to."""
 
-    def open_(state: TopicState, fences: Fences) -> tuple[int, int | None]:
+    def open_(state: TopicState, fences: Fences) -> tuple[int, int | None, int | None]:
         present = fences.epochs([source]).get(source, 0)
         mine = max(now_us, present + 1) if epoch is None else epoch
         if mine < present:
             raise ProducerFenced(topic.record.name, source[0], mine, present)
         if mine > present:
             fences.put(source, mine)
-        return mine, state.sources.last_seqno(source)
+        _, link = state.sources.lookup([source], now_us)
+        linked = int(link[0])
+        return mine, state.sources.last_seqno(source), None if linked == NO_LINK else linked
 
     return topic.between_fences(open_)

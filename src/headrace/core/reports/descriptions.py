@@ -155,7 +155,8 @@ class Staged:
 class ProducerOpening:
     """The answer to opening a producer: its epoch, the last seqno of its source, and the limits of the topic.
 
-    A batch whose answer was lost may be sent again only if the topic drops duplicates.
+    `partition` is the one that the source is linked to, or None. A batch whose answer was lost may be sent again only
+    if the topic drops duplicates.
     """
 
     epoch: int
@@ -164,3 +165,4 @@ class ProducerOpening:
     message_bytes_max: int
     codecs: tuple[str, ...]
     drops_duplicates: bool
+    partition: int | None = None

@@ -10,6 +10,8 @@ import msgspec
 from headrace.core.checks import check_whole
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import (
+    ANNOTATIONS_BYTES_MAX,
+    ANNOTATIONS_MAX,
     ARCHIVE_AFTER_SECONDS,
     MESSAGE_BYTES_DEFAULT,
     MESSAGE_BYTES_MAX,
@@ -54,6 +56,7 @@ class TopicOptions(TypedDict, total=False):
     local_retention_bytes: int | None
     value_schema: str | Mapping[str, Any] | None
     kafka_configs: Mapping[str, str | None]
+    annotations: Mapping[str, str | None]
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,6 +84,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         and so have files that are archived from then on. It may only grow by optional fields, or be removed.
     kafka_configs: configs of Kafka that only tune its storage, such as `segment.bytes`: shown to Kafka's clients, and
         without an effect. A change keeps those that it does not name; None takes one away.
+    annotations: texts by name that programs keep with the topic, without an effect: YDB's attributes of topics and
+        consumers are here. A change keeps those that it does not name; None takes one away.
     """
 
     retention_seconds: int | None = None
@@ -100,6 +105,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     local_retention_bytes: int | None = None
     value_schema: str | None = None
     kafka_configs: dict[str, str] = {}
+    annotations: dict[str, str] = {}
 
     @classmethod
     def make(cls, **values: Any) -> TopicSettings:
@@ -108,15 +114,17 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def change(self, **values: Any) -> TopicSettings:
         """These settings with some changes, all checked."""
-        checked = {
-            name: merged(self.kafka_configs, value) if name == "kafka_configs" else _convert(name, value)
-            for name, value in values.items()
-        }
+        checked = {name: self._changed(name, value) for name, value in values.items()}
         changed = msgspec.structs.replace(self, **checked)
         changed._check()
         if self.value_schema is not None and changed.value_schema is not None:
             check_growth(parse_value_schema(self.value_schema), parse_value_schema(changed.value_schema))
         return changed
+
+    def _changed(self, name: str, value: Any) -> Any:
+        if name == "kafka_configs":
+            return merged(self.kafka_configs, value)
+        return _annotated(self.annotations, value) if name == "annotations" else _convert(name, value)
 
     def _check(self) -> None:
         _check_range("retention_seconds", self.retention_seconds, 1, RETENTION_SECONDS_MAX)
@@ -131,6 +139,22 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         unknown = [codec for codec in self.codecs if codec not in CODECS]
         if unknown or not self.codecs or len(set(self.codecs)) < len(self.codecs):
             raise InvalidInput("codecs", repr(self.codecs), f"it must be one or more of {', '.join(CODECS)}, each once")
+
+
+def _annotated(present: Mapping[str, str], changes: object) -> dict[str, str]:
+    """Annotations after some changes: what is not named stays, and None takes one away."""
+    texts = isinstance(changes, Mapping) and all(
+        isinstance(name, str) and isinstance(value, str | None) for name, value in changes.items()
+    )
+    if not texts:
+        raise InvalidInput("annotations", repr(changes)[:100], "it must be an object of texts, or null, by name")
+    assert isinstance(changes, Mapping), "it was checked"
+    after = {name: value for name, value in {**present, **changes}.items() if value is not None}
+    size = sum(len(name) + len(value) for name, value in after.items())
+    if len(after) > ANNOTATIONS_MAX or size > ANNOTATIONS_BYTES_MAX:
+        rule = f"a topic has at most {ANNOTATIONS_MAX}, of {ANNOTATIONS_BYTES_MAX} characters together"
+        raise InvalidInput("annotations", f"{len(after)} of {size} characters", rule)
+    return dict(sorted(after.items()))
 
 
 def _convert(name: str, value: Any) -> Any:

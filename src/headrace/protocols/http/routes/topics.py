@@ -55,6 +55,7 @@ class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
     local_retention_bytes: Annotated[int, Meta(ge=1, le=RETENTION_BYTES_MAX)] | UnsetType | None = UNSET
     value_schema: str | dict[str, Any] | UnsetType | None = UNSET
     kafka_configs: dict[str, str | None] | UnsetType = UNSET
+    annotations: dict[str, str | None] | UnsetType = UNSET
 
     def given(self) -> dict[str, Any]:
         """Only the given settings."""
