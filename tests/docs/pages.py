@@ -119,6 +119,9 @@ class Scratch:
         kafka = next((word for word in self._server.ready.split() if word.startswith("kafka:")), "")
         if kafka:
             text = text.replace("127.0.0.1:9092", kafka.removeprefix("kafka://"))
+        ydb = next((word for word in self._server.ready.split() if word.startswith("ydb:")), "")
+        if ydb:
+            text = text.replace("127.0.0.1:2136", ydb.removeprefix("ydb://"))
         return re.sub(r"(127\.0\.0\.1|localhost):7071", self.flight_url.removeprefix("headrace://"), text)
 
     def run_page(self, page: str, record: Record) -> None:

@@ -16,7 +16,8 @@ from tests.postgres_server import PostgresServer
 
 # Its drawings have no language yet.
 ON_POSTGRES = "docs/POSTGRES.md"
-ON_KAFKA = "docs/KAFKA.md"
+# Pages that need a port of another protocol, by its option.
+ON_PROTOCOLS = {"docs/KAFKA.md": "--kafka", "docs/from/ydb-topics.md": "--ydb"}
 # Roles that the page takes for given; roles belong to all databases of a server.
 ROLES = ("app", "reports")
 _CREATE_ROLE = """
@@ -28,7 +29,8 @@ RUN = {"bash", "python", "output", "toml", "sql"}
 HERE = [
     page
     for page in pages()
-    if page not in SPARK_PAGES | {ON_POSTGRES, ON_KAFKA} and any(block.language in RUN for block in blocks(page))
+    if page not in SPARK_PAGES | {ON_POSTGRES} | ON_PROTOCOLS.keys()
+    and any(block.language in RUN for block in blocks(page))
 ]
 
 
@@ -55,9 +57,10 @@ def test_blocks_of_a_page_run_in_order(page: str, tmp_path: Path, record_propert
         Scratch(tmp_path, server).run_page(page, record_property)
 
 
-def test_blocks_of_the_kafka_page_run_in_order(tmp_path: Path, record_property: Record) -> None:
-    with Server(tmp_path / "headrace-data", "--kafka", "127.0.0.1:0") as server:
-        Scratch(tmp_path, server).run_page(ON_KAFKA, record_property)
+@pytest.mark.parametrize("page", ON_PROTOCOLS)
+def test_blocks_of_a_protocols_page_run_in_order(page: str, tmp_path: Path, record_property: Record) -> None:
+    with Server(tmp_path / "headrace-data", ON_PROTOCOLS[page], "127.0.0.1:0") as server:
+        Scratch(tmp_path, server).run_page(page, record_property)
 
 
 def test_blocks_of_the_postgres_page_run_in_order(

@@ -139,6 +139,27 @@ def _start_kafka(shared: Shared, listeners: list[socket.socket]) -> Endpoint:
     return Endpoint("kafka", url, reload, kafka.stop)
 
 
+def _start_ydb(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
+    """YDB, whose gRPC binds the port itself, as Flight does."""
+    # Imported here: what it needs is an extra.
+    from headrace.protocols.ydb.server import Certificates, YdbServer
+
+    port, tls, settings = server.port_of(reserved), shared.tls, shared.settings.ydb
+    server.close_all(reserved)
+    host = parse_address(settings.listen)[0]
+    certificates = None
+    if tls is not None:
+        # As for Flight: where certificates of clients are optional its callers send tokens.
+        client_ca = None if tls.client_ca is None or tls.is_client_optional else tls.client_ca.read_bytes()
+        files = tls
+        certificates = Certificates(lambda: (files.certificate.read_bytes(), files.key.read_bytes()), client_ca)
+    ydb = YdbServer(
+        shared.broker, shared.access, settings, (host, port), certificates, shared.limits, shared.stop_seconds
+    )
+    ydb.start()
+    return Endpoint("ydb", url_of("ydb+tls" if tls else "ydb", host, port), ydb.reload, ydb.stop)
+
+
 PROTOCOLS: Final = (
     Protocol("flight", lambda settings: settings.flight, _start_flight),
     Protocol(
@@ -147,5 +168,12 @@ PROTOCOLS: Final = (
         _start_kafka,
         module="kio",
         advertised=lambda settings: settings.kafka.advertised,
+    ),
+    Protocol(
+        "ydb",
+        lambda settings: settings.ydb.listen,
+        _start_ydb,
+        module="ydb",
+        advertised=lambda settings: settings.ydb.advertised,
     ),
 )

@@ -26,6 +26,7 @@ from headrace.core.reports.server_settings import SettingDescription, describe_s
 from headrace.edge.limits import LimitSettings
 from headrace.protocols.http.settings import HttpSettings
 from headrace.protocols.kafka.settings import KafkaSettings
+from headrace.protocols.ydb.settings import YdbSettings
 from headrace.storage.open import shown
 
 PREFIX: Final = "HEADRACE_"
@@ -92,6 +93,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     broker: BrokerSettings = BrokerSettings()
     rest: HttpSettings = HttpSettings()
     kafka: KafkaSettings = KafkaSettings()
+    ydb: YdbSettings = YdbSettings()
     limits: LimitSettings = LimitSettings()
     queue_api: QueueApiSettings = QueueApiSettings()
     topic_defaults: TopicDefaults = TopicDefaults()

@@ -11,6 +11,9 @@ import typer
 
 from headrace.cli.options.groups import with_option_groups
 
+# Flags that are the listen address of a section of the settings.
+SECTIONS = frozenset({"kafka", "ydb"})
+
 EXAMPLES = """
 Each setting is taken from the first of: a flag (or --set), HEADRACE_… in the environment, the TOML file.
 
@@ -50,6 +53,10 @@ class SettingFlags:
         str | None,
         typer.Option(help="Listen address for clients of Apache Kafka, or off. By default off.", metavar="HOST:PORT"),
     ] = None
+    ydb: Annotated[
+        str | None,
+        typer.Option(help="Listen address for YDB's topic clients, or off. By default off.", metavar="HOST:PORT"),
+    ] = None
     tls_certificate: Annotated[
         str | None,
         typer.Option(help="PEM file of the certificate. With --tls-key, the server accepts TLS only.", metavar="FILE"),
@@ -85,7 +92,7 @@ class SettingFlags:
 
     def given(self) -> dict[str, Any]:
         """The flags by the name of their setting; None if not given."""
-        return {"kafka.listen" if name == "kafka" else name: value for name, value in asdict(self).items()}
+        return {f"{name}.listen" if name in SECTIONS else name: value for name, value in asdict(self).items()}
 
 
 @with_option_groups

@@ -1,0 +1,1 @@
+"""Messages as rows: bounded decoding of what clients write, and responses with what they read."""

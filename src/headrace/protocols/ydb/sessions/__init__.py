@@ -1,0 +1,1 @@
+"""Sessions: streams that write or read."""
