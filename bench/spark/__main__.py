@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from bench.report import Report
 from bench.rounds import best_costs, report_slowness, report_speed
 from bench.spark.site import Site, open_site, to_nowhere, watching_workers
+from bench.spark.typed import typed
 
 LITTLE = 100
 IDLE_SECONDS = 10.0
@@ -184,6 +185,7 @@ def main() -> None:
         site.write(rows, site.topic("full"))
         rows.unpersist()
         reading(report, site, count)
+        typed(report, site, count)
         scattered(report, site, 100_000)
         idle(report, site)
         little(report, site, 6 if arguments.quick else 12)

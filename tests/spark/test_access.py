@@ -13,8 +13,7 @@ from headrace.broker import Broker
 from headrace.core.errors import Forbidden, Unauthenticated, Untrusted
 from headrace.protocols.flight.server import FlightServer
 from headrace.spark.options import read_options, write_options
-from headrace.spark.reader.batch_reader import BatchReader
-from headrace.spark.schema import read_schema
+from headrace.spark.reader.batch_reader import BatchReader, row_reader
 from headrace.spark.write.writers import BatchWriter
 
 
@@ -32,7 +31,7 @@ def write(options: dict[str, str], value: bytes) -> None:
 
 def read(options: dict[str, str]) -> list[bytes]:
     parsed = read_options({"topic": "orders", "columns": "value", **options})
-    reader = BatchReader(parsed, read_schema(parsed.columns))
+    reader = BatchReader(parsed, row_reader(parsed)[0])
     # Nobody offers filters here.
     assert type(reader) is BatchReader
     return [

@@ -20,9 +20,9 @@ from headrace.core.errors import InvalidInput, MessagesLost, TopicNotFound
 from headrace.spark.options import read_options
 from headrace.spark.reader import split_reader as split_reading
 from headrace.spark.reader import stream_offsets
+from headrace.spark.reader.batch_reader import row_reader
 from headrace.spark.reader.splits import PartitionKey, Range, Split
 from headrace.spark.reader.stream_reader import StreamReader
-from headrace.spark.schema import read_schema
 from tests.spark.conftest import AdvancingClock
 from tests.spark.topics import numbers, publish, wait_until
 
@@ -32,7 +32,7 @@ ALL = ReadAllAvailable()
 def reader_of(url: str, topic: str, **options: str) -> StreamReader:
     named = {"topic": topic} if topic else {}
     parsed = read_options({"url": url, **named, "startingOffsets": "earliest", **options})
-    return StreamReader(parsed, read_schema(parsed.columns))
+    return StreamReader(parsed, row_reader(parsed)[0])
 
 
 def carried(offset: dict[str, Any]) -> dict[str, Any]:
@@ -572,7 +572,7 @@ def test_a_batch_waits_for_enough_messages_but_not_for_ever(client: Client, url:
     options = {"url": url, "topic": topic, "startingOffsets": "earliest"}
     parsed = read_options({**options, "minMessagesPerTrigger": "5", "maxTriggerDelaySeconds": "60"})
     now = [0.0]
-    reader = StreamReader(parsed, read_schema(parsed.columns), lambda: now[0])
+    reader = StreamReader(parsed, row_reader(parsed)[0], lambda: now[0])
     start = reader.initialOffset()
     publish(client, topic, numbers(0, 4))
     assert offsets(latest(reader, start)) == {"0": 0}
@@ -599,7 +599,7 @@ def test_partitions_start_at_their_own_times(client: Client, url: str, topic: st
     second = client.read(topic, 1).column("timestamp")[1].as_py()
     options = {"url": url, "topic": topic, "startingTimestamp": json.dumps({"1": second.isoformat()})}
     parsed = read_options(options)
-    reader = StreamReader(parsed, read_schema(parsed.columns))
+    reader = StreamReader(parsed, row_reader(parsed)[0])
     assert offsets(reader.initialOffset()) == {"0": 0, "1": 1}
     assert planned(reader_of(url, topic), reader.initialOffset(), latest(reader, reader.initialOffset())) == [
         (0, 0, 2),
@@ -625,7 +625,7 @@ def test_topics_start_at_their_own_places(client: Client, url: str, topic: str) 
     assert by_name(reader_of(url, **given).initialOffset()) == wanted
     times = {name: place for name, place in starts.items() if name != names[2]}
     parsed = read_options({"url": url, "topicPattern": f"{topic}-[ab]", "startingTimestamp": json.dumps(times)})
-    found = by_name(StreamReader(parsed, read_schema(parsed.columns)).initialOffset())
+    found = by_name(StreamReader(parsed, row_reader(parsed)[0]).initialOffset())
     assert found == {name: wanted[name] for name in names[:2]}
     with pytest.raises(InvalidInput, match="not one of the topics"):
         read_options({"url": url, "topic": names[0], "startingOffsets": json.dumps({names[1]: "latest"})})

@@ -53,10 +53,12 @@ _READ: Final = (
     "metadata",
     "minMessagesPerTrigger",
     "minPartitions",
+    "onInvalid",
     "onUndecodable",
     "rowsAreSplits",
     "startingOffsets",
     "startingTimestamp",
+    "values",
 )
 _WRITE: Final = (*_CONNECTION, "topic", "batchId", "createTopic", "delivery", "partitions", "sinkId", "topicSettings")
 # Options that Spark itself adds: to those of a sink, and to those of a table in its catalog, which it also repeats with
@@ -88,7 +90,9 @@ class ReadOptions:
 
     subscription: the topics to read.
     start, end: where reading starts and ends; a stream has no end.
-    columns: the columns of a row, in this order.
+    columns: the columns of a row, in this order: those of messages, and fields of values.
+    all_fields: all fields of values follow.
+    fails_on_invalid: a value that does not fit the schema of its topic is an error, not NULL.
     split_messages_max: the maximum number of messages that one task reads.
     on_undecodable: what to do with a value that cannot be decoded by its codec.
     trigger_messages_min, trigger_delay_seconds: a micro-batch waits for so many messages, but no longer than that.
@@ -98,6 +102,8 @@ class ReadOptions:
     connection: Connection
     subscription: TopicSelection
     columns: tuple[str, ...]
+    all_fields: bool
+    fails_on_invalid: bool
     decode: bool
     start: Position | PerTopic | None
     end: Position | PerTopic
@@ -113,6 +119,11 @@ class ReadOptions:
     on_undecodable: OnUndecodable
     metadata: Metadata | None
     rows_are_splits: bool
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether rows have fields of values."""
+        return self.all_fields or not set(self.columns) <= set(READ_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +164,15 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     group, connection = options.text("group"), options.connection()
     checked = None if pattern is None else check_pattern("topicPattern", pattern)
     topics = TopicSelection(connection, _topics(topic), checked)
-    return ReadOptions(
+    is_typed = options.choice("values", ("raw", "typed")) == "typed"
+    columns = _columns(options.text("columns"), is_typed)
+    on_invalid = options.choice("onInvalid", ("null", "raise"))
+    parsed = ReadOptions(
         connection=connection,
         subscription=topics,
-        columns=_columns(options.text("columns")),
+        columns=columns,
+        all_fields=is_typed and options.text("columns") is None,
+        fails_on_invalid=on_invalid == "raise",
         decode=options.boolean("decode", True),
         start=place_of("startingOffsets", start, "startingTimestamp", start_time, topics),
         end=place_of("endingOffsets", end, "endingTimestamp", end_time, topics) or LATEST,
@@ -173,6 +189,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         metadata=metadata,  # type: ignore[arg-type]
         rows_are_splits=options.boolean("rowsAreSplits", False),
     )
+    if on_invalid is not None and not parsed.is_typed:
+        raise InvalidInput("onInvalid", repr(on_invalid), "it applies to fields of values: set values=typed too")
+    return parsed
 
 
 def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
@@ -227,13 +246,15 @@ def _topic_settings(text: str | None) -> dict[str, Any]:
     return settings
 
 
-def _columns(text: str | None) -> tuple[str, ...]:
+def _columns(text: str | None, is_typed: bool) -> tuple[str, ...]:
+    """The named columns; which fields values have is known when the topics are."""
     if text is None:
         return READ_COLUMNS
     names = tuple(name.strip().lower() for name in text.split(","))
     for name in names:
-        if name not in READ_COLUMNS:
-            raise InvalidInput("columns", repr(name)[:100], f"known columns are {', '.join(READ_COLUMNS)}")
+        if name not in READ_COLUMNS and not is_typed:
+            rule = f"known columns are {', '.join(READ_COLUMNS)}; fields of values need values=typed"
+            raise InvalidInput("columns", repr(name)[:100], rule)
         if names.count(name) > 1:
             raise InvalidInput("columns", repr(name), "it is named more than once")
     return names

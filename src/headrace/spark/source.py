@@ -20,17 +20,9 @@ from pyspark.sql.types import StructType
 from headrace.core.errors import InvalidInput
 from headrace.spark.metadata import MetadataReader
 from headrace.spark.options import ReadOptions, check_batch, check_stream, read_options, table_options, write_options
-from headrace.spark.reader.batch_reader import BatchReader
+from headrace.spark.reader.batch_reader import BatchReader, checked_reader, row_reader
 from headrace.spark.reader.stream_reader import SplitStream, StreamReader
-from headrace.spark.schema import (
-    METADATA,
-    SPLIT_SCHEMA,
-    check_writable,
-    is_same,
-    options_of_table,
-    read_schema,
-    with_table_options,
-)
+from headrace.spark.schema import METADATA, check_writable, is_same, options_of_table, with_table_options
 from headrace.spark.write.writers import BatchWriter, StreamWriter
 
 
@@ -55,15 +47,17 @@ class HeadraceSource(DataSource):
         # Spark reads a table of its catalog without the options it was created with.
         options = read_options({**options_of_table(schema), **self._given})
         check_batch(options)
-        _check_schema(schema, options)
-        return MetadataReader(options, schema) if options.metadata else BatchReader(options, schema)
+        if options.metadata:
+            _check_metadata(schema, options)
+            return MetadataReader(options, schema)
+        return BatchReader(options, checked_reader(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The stream reader."""
         options = read_options({**options_of_table(schema), **self._given})
         check_stream(options)
-        _check_schema(schema, options)
-        return SplitStream(options, schema) if options.rows_are_splits else StreamReader(options, schema)
+        reader = checked_reader(options, schema)
+        return SplitStream(options, reader) if options.rows_are_splits else StreamReader(options, reader)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The batch writer."""
@@ -81,11 +75,9 @@ class HeadraceSource(DataSource):
 
 
 def _schema_of(options: ReadOptions) -> StructType:
-    if options.rows_are_splits:
-        return SPLIT_SCHEMA
-    return METADATA[options.metadata] if options.metadata else read_schema(options.columns)
+    return METADATA[options.metadata] if options.metadata else row_reader(options)[1]
 
 
-def _check_schema(schema: StructType, options: ReadOptions) -> None:
+def _check_metadata(schema: StructType, options: ReadOptions) -> None:
     if not is_same(schema, _schema_of(options)):
-        raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it, or choose `columns`")
+        raise InvalidInput("schema", schema.simpleString()[:100], "it is fixed: omit it")

@@ -7,21 +7,56 @@ would give the others too few rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headrace.core.errors import InvalidInput
 from headrace.core.positions import EARLIEST, LATEST
 from headrace.spark.options import ReadOptions, default_start
 from headrace.spark.reader.data_loss import kept_of
 from headrace.spark.reader.split_reader import SplitReader
 from headrace.spark.reader.splits import Bounds, Ranges, Split, ranges_between, split
+from headrace.spark.schema import SPLIT_SCHEMA, is_same, read_schema
+
+
+class RowReader(Protocol):
+    """What tasks read with."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]: ...
+
+
+def row_reader(options: ReadOptions) -> tuple[RowReader, StructType]:
+    """What tasks read with, and the columns of its rows; asks for the schema of the topics if fields are wanted."""
+    if options.rows_are_splits or not options.is_typed:
+        schema = SPLIT_SCHEMA if options.rows_are_splits else read_schema(options.columns)
+        return split_reader(options, schema), schema
+    # It takes a while to import, which others need not wait for.
+    from headrace.spark.reader.tables.typed_rows import TypedReader, typed_rows
+
+    typed = typed_rows(options)
+    return TypedReader(split_reader(options, read_schema(typed.needed)), typed), typed.schema
+
+
+def checked_reader(options: ReadOptions, schema: StructType) -> RowReader:
+    """The same where Spark gives the columns, which must be those."""
+    reader, wanted = row_reader(options)
+    if not is_same(schema, wanted):
+        rule = "it is fixed: omit it, or choose `columns`"
+        if options.is_typed:
+            rule = f"the schema of the topic's values has changed since the DataFrame was made, or {rule}"
+        raise InvalidInput("schema", schema.simpleString()[:100], rule)
+    return reader
 
 
 def split_reader(options: ReadOptions, schema: StructType) -> SplitReader:
-    """What tasks read with."""
+    """What tasks read columns of messages with."""
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     return SplitReader(
         options.connection,
@@ -55,9 +90,9 @@ def plan_splits(options: ReadOptions, ranges: Ranges) -> list[Split]:
 class BatchReader(DataSourceReader):
     """Reads a range of each partition."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, reader: RowReader) -> None:
         self._options = options
-        self._reader = split_reader(options, schema)
+        self._reader = reader
 
     def partitions(self) -> list[InputPartition]:
         """The splits; called once, when the query is planned."""

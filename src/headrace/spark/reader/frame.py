@@ -24,15 +24,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.functions import coalesce, lit
 from pyspark.sql.functions import sum as sum_of
+from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.options import ReadOptions, check_batch, check_stream, read_options
 from headrace.spark.progress import MESSAGES, OBSERVED
-from headrace.spark.reader.batch_reader import plan_batch, split_reader
-from headrace.spark.reader.split_reader import SplitReader
+from headrace.spark.reader.batch_reader import RowReader, plan_batch, row_reader
 from headrace.spark.reader.splits import Split, unpacked_splits
-from headrace.spark.reader.tables.typed_rows import TypedRows
-from headrace.spark.schema import read_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +50,8 @@ def read(spark: SparkSession, topics: str | Sequence[str] | None = None, **optio
 def read_frame(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The same with options as text."""
     parsed = batch_options(options)
-    return frame_of(spark, parsed, plan_batch(parsed))
+    reader, schema = row_reader(parsed)
+    return frame_of(spark, plan_batch(parsed), reader, schema)
 
 
 def batch_options(options: Mapping[str, str]) -> ReadOptions:
@@ -65,18 +64,11 @@ def batch_options(options: Mapping[str, str]) -> ReadOptions:
     return parsed
 
 
-def frame_of(
-    spark: SparkSession, parsed: ReadOptions, splits: Sequence[Split], typed: TypedRows | None = None
-) -> DataFrame:
-    """The messages of splits, with the columns of their values if these are wanted."""
-    schema = read_schema(parsed.columns) if typed is None else typed.schema
+def frame_of(spark: SparkSession, splits: Sequence[Split], reader: RowReader, schema: StructType) -> DataFrame:
+    """The rows of splits."""
     if not splits:
         return spark.createDataFrame([], schema)
-    numbers = spark.range(0, len(splits), 1, len(splits))
-    if typed is None:
-        return numbers.mapInArrow(_fetching(split_reader(parsed, schema), splits), schema)
-    fetch = _fetching(split_reader(parsed, read_schema(typed.needed)), splits)
-    return numbers.mapInArrow(lambda batches: typed.parse(fetch(batches)), schema)
+    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(_fetching(reader, splits), schema)
 
 
 def read_stream(spark: SparkSession, topics: str | Sequence[str] | None = None, **options: Any) -> DataFrame:
@@ -85,11 +77,11 @@ def read_stream(spark: SparkSession, topics: str | Sequence[str] | None = None, 
     given = {name: option_text(value) for name, value in {**named, **options}.items()}
     parsed = read_options(given)
     check_stream(parsed)
-    schema = read_schema(parsed.columns)
+    reader, schema = row_reader(parsed)
     splits = spark.readStream.format("headrace").options(**{**given, "rowsAreSplits": "true"}).load()
     # A name of its own, so that a query may read several streams.
     counted = splits.observe(f"{OBSERVED}{uuid.uuid4().hex}", coalesce(sum_of(MESSAGES), lit(0)).alias(MESSAGES))
-    return counted.mapInArrow(_fetching_rows(split_reader(parsed, schema)), schema)
+    return counted.mapInArrow(_fetching_rows(reader), schema)
 
 
 def option_text(value: Any) -> str:
@@ -101,7 +93,7 @@ def option_text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
-def _fetching(reader: SplitReader, splits: Sequence[Split]) -> Fetch:
+def _fetching(reader: RowReader, splits: Sequence[Split]) -> Fetch:
     """What a task does: fetch the splits whose numbers it is given."""
 
     def fetch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -112,7 +104,7 @@ def _fetching(reader: SplitReader, splits: Sequence[Split]) -> Fetch:
     return fetch
 
 
-def _fetching_rows(reader: SplitReader) -> Fetch:
+def _fetching_rows(reader: RowReader) -> Fetch:
     """What a task of a stream does: fetch the splits that its rows are."""
 
     def fetch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -32,7 +32,6 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, PartitionNotFound, TopicNotFound
@@ -40,7 +39,7 @@ from headrace.core.names import topic_key
 from headrace.core.positions import EARLIEST
 from headrace.spark.options import ReadOptions, default_start
 from headrace.spark.reader import stream_offsets
-from headrace.spark.reader.batch_reader import split_reader
+from headrace.spark.reader.batch_reader import RowReader
 from headrace.spark.reader.data_loss import DataLoss, face_deleted, kept_of
 from headrace.spark.reader.group_progress import GroupProgress
 from headrace.spark.reader.rate_limit import Shares, waiting, within_bytes, within_messages
@@ -55,10 +54,10 @@ logger = logging.getLogger(__name__)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches in the driver, reads splits in tasks."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, options: ReadOptions, reader: RowReader, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._topics = options.subscription
-        self._reader = split_reader(options, schema)
+        self._reader = reader
         self._clock = clock
         self._progress: dict[int, GroupProgress] = {}
         # Where an available-now query ends; none in any other query.

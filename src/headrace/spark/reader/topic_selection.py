@@ -16,6 +16,7 @@ from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.errors import InvalidInput, TopicDeleted, TopicNotFound
 from headrace.core.names import topic_key
 from headrace.core.positions import Earliest, Latest, OffsetsAtTime, Position, moment, resolve
+from headrace.core.reports.descriptions import TopicDescription
 from headrace.spark.connection import Connection
 from headrace.spark.reader.splits import Bounds, PartitionKey
 
@@ -45,12 +46,15 @@ class TopicSelection:
 
         may_lack: leave out named topics that do not exist instead of raising.
         """
-        found = self.connection.call(lambda client: self._each(client, client.describe_topic, may_lack))
         return {
             PartitionKey(topic.id, topic.name, partition): bound
-            for topic in found
+            for topic in self.descriptions(may_lack)
             for partition, bound in sorted(topic.offsets.items())
         }
+
+    def descriptions(self, may_lack: bool = False) -> list[TopicDescription]:
+        """Every topic as it is now."""
+        return self.connection.call(lambda client: self._each(client, client.describe_topic, may_lack))
 
     def wait(self, known: Mapping[PartitionKey, int], seconds: float) -> None:
         """Wait until a topic has other ends than the known ones, or the time is up.

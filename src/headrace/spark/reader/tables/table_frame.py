@@ -31,12 +31,12 @@ from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.core.values.schema import parse_value_schema
 from headrace.spark.file_systems import missing_file_system, s3a_options
 from headrace.spark.options import ReadOptions
-from headrace.spark.reader.batch_reader import plan_splits, planned_ranges, split_reader
+from headrace.spark.reader.batch_reader import plan_splits, planned_ranges, row_reader, split_reader
 from headrace.spark.reader.frame import batch_options, frame_of, option_text
 from headrace.spark.reader.split_reader import SplitReader
 from headrace.spark.reader.splits import PartitionKey
 from headrace.spark.reader.tables.archive_frame import archive_frame, stored_columns
-from headrace.spark.reader.tables.typed_rows import TypedRows
+from headrace.spark.reader.tables.typed_rows import TypedReader, TypedRows
 from headrace.spark.schema import READ_COLUMNS, read_schema
 from headrace.spark.session import is_local
 from headrace.tables.files import FileKind, files_by_kind, unreadable, url_of
@@ -68,6 +68,8 @@ def table(
     named = {} if topics is None else {"topic": topics}
     parsed = batch_options({name: option_text(value) for name, value in {**named, **options}.items()})
     archives = parsed.subscription.archives()
+    if parsed.is_typed:
+        raise InvalidInput("values", "'typed'", "a table has all fields of values without it: omit it")
     given = None if value_schema is None else parse_value_schema(value_schema).text
     schemas = {archive.topic: given or (None if "columns" in options else archive.value_schema) for archive in archives}
     _check_types(schemas)
@@ -117,7 +119,7 @@ def _is_on_one_machine(archive: ArchiveSnapshot) -> bool:
 def _frame(
     spark: SparkSession, options: ReadOptions, archives: Sequence[ArchiveSnapshot], value_schema: str | None = None
 ) -> DataFrame:
-    typed = None if value_schema is None else TypedRows(options.columns, value_schema)
+    typed = None if value_schema is None else TypedRows.with_all_fields(options.columns, value_schema)
     present = {
         PartitionKey(archive.topic_id, archive.topic, partition): bounds
         for archive in archives
@@ -135,7 +137,12 @@ def _frame(
     }
     parts = [part for snapshot in snapshots for part in _archived(spark, options, snapshot, typed)]
     if tail or not parts:
-        parts.append(frame_of(spark, options, plan_splits(options, tail), typed))
+        reader, schema = (
+            row_reader(options)
+            if typed is None
+            else (TypedReader(split_reader(options, read_schema(typed.needed)), typed), typed.schema)
+        )
+        parts.append(frame_of(spark, plan_splits(options, tail), reader, schema))
     return reduce(DataFrame.unionAll, parts)
 
 
