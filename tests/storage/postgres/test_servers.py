@@ -40,3 +40,21 @@ def test_a_server_without_heartbeats_expires_and_its_row_is_removed(site: Site) 
     assert [each.id for each in servers.all()] == ["alive"]
     servers.put("alive", "0.1", HTTP)
     assert site.ask("SELECT serverid FROM all_servers") == [("alive",)]
+
+
+def test_a_server_without_addresses_runs_and_is_not_listed(site: Site) -> None:
+    servers = site.open().catalog.servers
+    servers.put("listed", "0.1", HTTP)
+    servers.put("hears members", "0.1", {})
+    servers.put("dead", "0.1", {})
+    expired_us = int(SERVER_EXPIRY_SECONDS * MICROSECONDS) + MICROSECONDS
+    site.do(f"UPDATE all_servers SET heartbeat_us = heartbeat_us - {expired_us} WHERE serverid = 'dead'")
+    assert [each.id for each in servers.all()] == ["listed"]
+    assert servers.running() == {"listed", "hears members"}
+
+
+def test_the_catalog_tells_the_time_of_the_database(site: Site) -> None:
+    catalog = site.open().catalog
+    clock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    (before_us,), now_us, (after_us,) = site.ask(clock)[0], catalog.database_us(), site.ask(clock)[0]
+    assert before_us <= now_us <= after_us
