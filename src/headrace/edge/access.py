@@ -251,6 +251,13 @@ class Gate:
         rate.spend(principal.name, 1)
         return True
 
+    def keep(self, lease: Lease) -> None:
+        """Raise if the caller of a long operation may not continue; cheap while the tokens are as at the last check."""
+        version = self.version
+        if self.is_stale or lease.version != version:
+            lease.check()
+            lease.version = version
+
     @property
     def is_open(self) -> bool:
         """Whether everyone has full access, because there are no tokens; queries the store if it is time to."""

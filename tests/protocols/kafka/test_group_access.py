@@ -303,6 +303,7 @@ def test_a_commit_that_moves_a_group_back_is_recorded_and_can_be_forbidden(place
         "operation": "commit_back",
         "principal": "owner",
         "address": "127.0.0.1",
+        "client": "raw",
         "topic": "orders",
         "group": "billing",
         "partitions": 1,

@@ -9,10 +9,9 @@ noticed within a second. Batches of the store go out as they are.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
@@ -34,9 +33,6 @@ from headrace.protocols.flight.reads import batches_of, schema_of, without_nulls
 from headrace.protocols.flight.uploads import Pace, publish, stage
 from headrace.wire import operations, tickets
 
-# How often a stream that reads without a pause looks whether its caller still may; tokens are read every second.
-_LEASE_SECONDS: Final = 0.1
-
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Flight over a broker."""
@@ -52,12 +48,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Serve at a location; with `client_ca`, PEM, only who has a certificate that it signed gets through."""
         self._limits = limits or Limits()
+        self._gate = Gate(access, self._limits)
         super().__init__(
             location,
             tls_certificates=tls_certificates or [],
             verify_client=client_ca is not None,
             root_certificates=client_ca,
-            middleware={MIDDLEWARE: AccessMiddleware(Gate(access, self._limits), client_ca is not None)},
+            middleware={MIDDLEWARE: AccessMiddleware(self._gate, client_ca is not None)},
         )
         self._broker = broker
         self.stopping = threading.Event()
@@ -127,14 +124,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return flight.GeneratorStream(schema, self._guarded(batches, principal))
 
     def _is_over(self, context: flight.ServerCallContext, lease: Lease) -> Callable[[], bool]:
-        """Whether the stream should end; raises once the caller loses the right, which is looked up now and then."""
-        due = 0.0
+        """Whether the stream should end; raises once the caller loses the right."""
 
         def is_over() -> bool:
-            nonlocal due
-            if (now := time.monotonic()) >= due:
-                lease.check()
-                due = now + _LEASE_SECONDS
+            self._gate.keep(lease)
             return bool(self.stopping.is_set() or context.is_cancelled())
 
         return is_over

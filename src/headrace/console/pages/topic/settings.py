@@ -40,8 +40,13 @@ _TEXTS = {
         "A JSON or Avro schema: tables have a column for each field. It may only grow by optional fields. Empty: none.",
     ),
     "kafka_configs": ("Configs of Kafka", "Set by Kafka's tools and shown to them. They change nothing here."),
+    "annotations": (
+        "Annotations",
+        "Texts that programs keep with the topic, such as YDB's attributes. They change nothing here.",
+    ),
 }
-_KAFKA_ONLY = {"kafka_configs"}
+# Set by the programs that they belong to.
+_SHOWN_ONLY = {"kafka_configs", "annotations"}
 _CHOICES = {
     name: list(get_args(kind)) for name, kind in get_type_hints(TopicSettings).items() if get_origin(kind) is Literal
 }
@@ -58,7 +63,7 @@ async def build(visit: Visit, topic: TopicDescription) -> None:
                 with ui.element("div").style("flex: 1 1 260px"):
                     ui.label(label).classes("hr-panel-title")
                     ui.label(meaning).classes("hr-muted hr-small")
-                if may_change and name not in _KAFKA_ONLY:
+                if may_change and name not in _SHOWN_ONLY:
                     _Field(visit, topic.name, name, label, values[name])
                 else:
                     ui.label(_shown(values[name]))
