@@ -137,7 +137,8 @@ def accept_all(
             accepted.append(accept(batch, settings, partitions))
             errors.append(None)
         except Exception as error:
-            errors.append(error)
+            # The traceback would keep this list, and so all of the rows; of a refusal nobody needs it.
+            errors.append(error.with_traceback(None) if isinstance(error, InvalidInput) else error)
     return accepted, errors if len(accepted) < len(batches) else []
 
 

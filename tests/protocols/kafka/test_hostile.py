@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import logging
 import struct
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from headrace.broker import Broker
+from headrace.core.errors import HeadraceError
 from headrace.protocols.http import server as sockets
 from headrace.protocols.kafka.connection import UNKNOWN_BYTES_MAX
+from headrace.protocols.kafka.records.header import BadRecords
 from headrace.protocols.kafka.server import KafkaServer
 from headrace.protocols.kafka.settings import KafkaSettings
 from tests.protocols.kafka.conftest import Site
@@ -142,6 +145,30 @@ def test_few_bytes_that_decompress_to_many_are_written_part_by_part() -> None:
                 assert pa.total_allocated_bytes() - before < 8 << 20
             finally:
                 gc.enable()
+
+
+def test_what_was_refused_waits_for_no_garbage_collection(site: Site) -> None:
+    site.broker.create_topic("partly", message_bytes_max=1000)
+    unknown = [{"topic_id": UUID(int=number), "partitions": [{"partition": 0}]} for number in range(1, 4)]
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        with RawClient(site.port) as client:
+            assert produced(client, "partly", (0, b"no records" * 100_000)) == {0: (43, -1)}
+            assert produced(client, "partly", (7, built(ROWS)), (0, built([(NOW_MS, None, bytes(2000), [])]))) == {
+                7: (3, -1),
+                0: (10, -1),
+            }
+            answer = client.call(FETCH, 13, max_wait=0, topics=unknown)
+            assert [each.partitions[0].error_code for each in answer.responses] == [100] * 3
+        gc.collect()
+        kept = [each for each in gc.garbage if isinstance(each, HeadraceError | BadRecords)]
+        assert kept == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 def test_a_gap_an_old_epoch_and_a_retry_of_a_producer(site: Site) -> None:

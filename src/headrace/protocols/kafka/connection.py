@@ -289,7 +289,7 @@ class KafkaConnection:
                 try:
                     requests.append(await self._request(frame, api, parsed[-1]))
                 except BadRequest as error:
-                    bad = error
+                    bad = error.with_traceback(None)
                     break
                 await self._hold_back(principal, len(frame))
             if requests:

@@ -158,7 +158,8 @@ def _open_all(call: Call, lookup: TopicLookup, topics: Iterable[FetchTopic]) -> 
             call.principal.require("read", topic.name)
             topic.reader = lookup.reader(topic.name)
         except HeadraceError as error:
-            topic.error = error
+            # Its traceback would keep all topics of the request, until a garbage collection.
+            topic.error = error.with_traceback(None)
 
 
 async def _watched(

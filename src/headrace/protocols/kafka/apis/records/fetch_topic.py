@@ -94,7 +94,7 @@ class FetchTopic:
             try:
                 return self._part((None if can_block else self.seen) or self.reader.offsets())
             except Exception as error:
-                self.error = error
+                self.error = error.with_traceback(None)
         assert self.error is not None
         nowhere = np.full(len(self), -1, np.int64)
         return self._chosen(nowhere, nowhere, np.full(len(self), code_of(self.error), np.int64))

@@ -231,7 +231,7 @@ class _Places:
             self._call.principal.require("publish", topic)
             return self._call.parts.bridge.broker.reader(topic).partitions
         except HeadraceError as error:
-            return error
+            return error.with_traceback(None)
 
 
 def _producer_refusal(call: Call, part: _Part, batch: RecordBatch) -> HeadraceError | None:
@@ -241,7 +241,7 @@ def _producer_refusal(call: Call, part: _Part, batch: RecordBatch) -> HeadraceEr
     try:
         call.principal.require("publish", part.topic, producer=source_of(batch.header.producer_id))
     except HeadraceError as error:
-        return error
+        return error.with_traceback(None)
     return None
 
 
@@ -294,7 +294,8 @@ async def _answer(call: Call, parts: list[_Part], outcomes: list[Outcome], is_wa
             if is_wanted:
                 answer |= await _of_the_log(call, part, answer["base_offset"])
         except Exception as error:
-            failure = error
+            # The outcome is among the locals of this frame, which its traceback would keep with all records.
+            failure = error.with_traceback(None)
             answer |= {"error_code": code_of(error), "error_message": message_of(error)}
             if isinstance(error, InvalidMessage):
                 answer["record_errors"] = [{"batch_index": error.row, "batch_index_error_message": str(error)[:1000]}]
