@@ -133,7 +133,7 @@ def test_variables() -> None:
         (
             {"run": {"checkpoint": "s3a://bucket/x"}, "sinks": {"files": {"format": "delta", "path": "t"}}},
             "run.checkpoint",
-            "sinks.files is neither a topic nor a Delta table on S3",
+            "sinks.files is no topic, no Delta table on S3 and no database",
         ),
         ({"sinks": {"files": {"format": "parquet", "path": "s3a://bucket/x"}}}, "sinks.files.path", 'format = "delta"'),
         ({"sinks": {"files": {"format": "delta", "path": "gs://bucket/x"}}}, "sinks.files.path", "s3a://bucket/path"),

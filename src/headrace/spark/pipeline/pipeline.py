@@ -37,6 +37,7 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import HeadraceError, InvalidInput
 from headrace.spark.pipeline.definition.description import (
+    DatabaseSink,
     DeadTopic,
     Description,
     FormatSource,
@@ -68,6 +69,7 @@ from headrace.spark.pipeline.run.progress import LINE_SECONDS, Progress, Summary
 from headrace.spark.pipeline.run.reporter import Reporter
 from headrace.spark.pipeline.run.spark_errors import PipelineFailed, failure_of
 from headrace.spark.pipeline.run.spark_logs import analysis, check_streaming
+from headrace.spark.pipeline.sinks.database.writer import DatabaseSinkWriter
 from headrace.spark.pipeline.sinks.object_table_sink import ObjectTableSinkWriter, ObjectUpsertSinkWriter
 from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWriter, order_columns
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
@@ -361,6 +363,8 @@ class Pipeline:
         if isinstance(sink, TopicSink):
             options = connection_options(self.description.server, self.description.url_of(sink))
             return TopicSinkWriter(sink, options, writer, load, field)
+        if isinstance(sink, DatabaseSink):
+            return DatabaseSinkWriter(sink, writer, field, load)
         return self._table(sink, writer, field, load) if sink.is_table else AnyFormat(sink)
 
     def _dead_letters(self, writer: str, load: str | None) -> SinkWriter | None:

@@ -14,10 +14,12 @@ from headrace.core.limits import WINDOW_SECONDS_MAX
 from headrace.core.names import check_group_name, check_id, check_topic_name, topic_key
 from headrace.core.topics.settings import TopicSettings
 from headrace.spark.pipeline.definition.description import (
+    DatabaseSink,
     DeadTable,
     DeadTopic,
     Description,
     FormatSource,
+    NamedSink,
     ReportSink,
     Run,
     Source,
@@ -174,7 +176,7 @@ def _check_sinks(description: Description) -> None:
         _check_sink(description, each, place)
 
 
-def _check_sink(description: Description, sink: TopicSink | TableSink, place: str) -> None:
+def _check_sink(description: Description, sink: NamedSink, place: str) -> None:
     views = ["source", *(step.name for step in description.steps)]
     if sink.step is not None and sink.step not in views:
         raise InvalidInput(f"{place}.step", sink.step[:100], f"it must be one of {', '.join(views)}")
@@ -182,8 +184,21 @@ def _check_sink(description: Description, sink: TopicSink | TableSink, place: st
         _named(f"{place}.topic", sink.topic, check_topic_name)
         _positive(f"{place}.partitions", sink.partitions)
         _check_settings(place, sink)
+    elif isinstance(sink, DatabaseSink):
+        _check_database(sink, place)
     else:
         _check_table(sink, place)
+
+
+def _check_database(sink: DatabaseSink, place: str) -> None:
+    if not sink.database.startswith(("postgresql://", "postgres://")):
+        raise InvalidInput(f"{place}.database", "not shown", "it must be a URL postgresql://USER@HOST/DATABASE")
+    if sink.mode == "upsert" and not sink.keys:
+        raise InvalidInput(f"{place}.keys", "missing", "an upsert needs the columns that identify a row")
+    for field in ("keys", "order_by"):
+        if sink.mode == "append" and getattr(sink, field):
+            rule = f'it applies to {place}.mode = "upsert" only: set that, or remove it'
+            raise InvalidInput(f"{place}.{field}", "given", rule)
 
 
 def _check_table(sink: TableSink, place: str) -> None:
@@ -336,10 +351,10 @@ def _check_checkpoint(description: Description) -> None:
     named = ((f"sinks.{name}", sink) for name, sink in description.sinks.items())
     for place, part in (("sink", description.sink), *named, ("dead_letters", description.dead_letters)):
         is_delta = isinstance(part, TableSink | DeadTable) and part.format == "delta" and is_url(part.path or "")
-        if part is not None and not is_delta and not isinstance(part, TopicSink | DeadTopic):
+        if part is not None and not is_delta and not isinstance(part, TopicSink | DeadTopic | DatabaseSink):
             rule = (
-                f"{place} is neither a topic nor a Delta table on S3: only these take a batch once even if two runs "
-                "write it, which a checkpoint on S3 needs. Set a directory"
+                f"{place} is no topic, no Delta table on S3 and no database: only these take a batch once "
+                "even if two runs write it, which a checkpoint on S3 needs. Set a directory"
             )
             raise InvalidInput("run.checkpoint", path[:100], rule)
 

@@ -181,6 +181,22 @@ class TableSink(Section, frozen=True, kw_only=True):
         return self.format in TABLE_FORMATS
 
 
+class DatabaseSink(Section, frozen=True, kw_only=True):
+    """A table of PostgreSQL; `database` is a URL as libpq takes it, for the driver and all executors.
+
+    mode: `append`, or `upsert`: a row replaces the one with the same `keys`, for which the table needs a unique index.
+        If a batch has several rows of a key, the last one in the order of `order_by` counts.
+    """
+
+    database: str
+    table: str
+    step: str | None = None
+    mode: Literal["append", "upsert"] = "append"
+    keys: list[str] = []
+    order_by: list[str] = []
+    sink_id: str | None = None
+
+
 class ReportSink(Section, frozen=True, kw_only=True):
     """Rows to print; if any matches the condition, the pipeline ends with exit code 1."""
 
@@ -230,7 +246,8 @@ class SampleTest(Section, frozen=True, kw_only=True):
 
 
 Source = TopicSource | FormatSource
-Sink = TopicSink | TableSink | ReportSink
+NamedSink = TopicSink | TableSink | DatabaseSink
+Sink = NamedSink | ReportSink
 DeadLetters = DeadTopic | DeadTable
 
 
@@ -247,7 +264,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     spark: dict[str, str]
     sources: dict[str, Source] = {}
-    sinks: dict[str, TopicSink | TableSink] = {}
+    sinks: dict[str, NamedSink] = {}
     tests: list[SampleTest] = []
     directory: str | None = None
 

@@ -20,11 +20,13 @@ import msgspec
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.definition.check import check
 from headrace.spark.pipeline.definition.description import (
+    DatabaseSink,
     DeadTable,
     DeadTopic,
     Deduplicate,
     Description,
     FormatSource,
+    NamedSink,
     ReportSink,
     Run,
     SampleTest,
@@ -41,7 +43,7 @@ _SECTIONS: Final = (
     "name", "server", "source", "sources", "deduplicate", "steps", "sink", "sinks", "dead_letters", "run",
     "spark", "tests",
 )  # fmt: skip
-_SECRETS: Final = ("token",)
+_SECRETS: Final = ("token", "database")
 # What says where dead letters go.
 _PLACES: Final = frozenset({"topic", "format", "path"})
 _PATHS: Final = ("path", "checkpoint")
@@ -105,21 +107,21 @@ def _sources(given: Any) -> dict[str, TopicSource | FormatSource]:
     return {name: _source({"mode": "batch", **each}, f"sources.{name}") for name, each in given.items()}
 
 
-def _sinks(given: Any) -> dict[str, TopicSink | TableSink]:
+def _sinks(given: Any) -> dict[str, NamedSink]:
     """Named sinks, beside the main one."""
     if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
         raise InvalidInput("sinks", repr(given)[:100], "each sink is a table: write [sinks.NAME]")
-    sinks: dict[str, TopicSink | TableSink] = {}
-    for name, each in given.items():
-        place = f"sinks.{name}"
-        sinks[name] = _section(each, TopicSink, place) if "topic" in each else _section(each, TableSink, place)
-    return sinks
+    return {name: _section(each, _named_kind(each), f"sinks.{name}") for name, each in given.items()}
 
 
-def _sink_kind(given: Mapping[str, Any]) -> type[TopicSink] | type[TableSink] | type[ReportSink]:
+def _named_kind(given: Mapping[str, Any]) -> type[NamedSink]:
     if "topic" in given:
         return TopicSink
-    return ReportSink if given.get("format") == "report" else TableSink
+    return DatabaseSink if "database" in given else TableSink
+
+
+def _sink_kind(given: Mapping[str, Any]) -> type[NamedSink] | type[ReportSink]:
+    return ReportSink if given.get("format") == "report" else _named_kind(given)
 
 
 def _dead_letters(given: Any, written: Any) -> DeadTopic | DeadTable | None:

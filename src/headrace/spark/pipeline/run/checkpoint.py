@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from headrace.core.errors import InvalidInput, StoreUnavailable
 from headrace.core.names import topic_key
 from headrace.spark.pipeline.definition.description import (
+    DatabaseSink,
     DeadTable,
     DeadTopic,
     Description,
@@ -231,6 +232,9 @@ def _end(end: Any) -> Any:
     if isinstance(end, TableSink):
         upsert = [end.keys, end.delete_when] if end.mode == "upsert" else []
         return [end.format, end.path, end.sink_id, end.partition_by, end.partition_date, *upsert]
+    if isinstance(end, DatabaseSink):
+        # Addresses and passwords may change.
+        return ["database", end.table, end.sink_id, end.mode, end.keys]
     if isinstance(end, DeadTopic):
         return topic_key(end.topic)
     return [end.format, end.path] if isinstance(end, DeadTable) else None

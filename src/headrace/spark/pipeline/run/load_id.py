@@ -18,7 +18,13 @@ import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from headrace.spark.pipeline.definition.description import Description, FormatSource, ReportSink, TableSink
+from headrace.spark.pipeline.definition.description import (
+    DatabaseSink,
+    Description,
+    FormatSource,
+    ReportSink,
+    TableSink,
+)
 from headrace.spark.pipeline.run.checkpoint import fingerprint
 
 
@@ -35,7 +41,9 @@ def load_id(description: Description, files: Iterable[str], spark: SparkSession)
     known = [_state(file, spark) for file in sorted(files)] if isinstance(description.source, FormatSource) else []
     if not known or None in known:
         return None
-    parts = (fingerprint(description), description.source, description.sink, description.deduplicate, known)
+    # Whose address and password may change.
+    sink = msgspec.structs.replace(sink, database="") if isinstance(sink, DatabaseSink) else sink
+    parts = (fingerprint(description), description.source, sink, description.deduplicate, known)
     return f"load-{sha256(msgspec.json.encode(parts)).hexdigest()[:32]}"
 
 

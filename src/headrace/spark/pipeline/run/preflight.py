@@ -18,6 +18,7 @@ from headrace.client import Client, connect
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.spark.pipeline.definition.description import (
     TABLE_FORMATS,
+    DatabaseSink,
     DeadTable,
     DeadTopic,
     Description,
@@ -29,6 +30,7 @@ from headrace.spark.pipeline.definition.paths import is_url
 from headrace.spark.pipeline.frame.delta_table import import_deltalake
 from headrace.spark.pipeline.frame.object_store import object_store, store_errors
 from headrace.spark.pipeline.run.lock import unusable
+from headrace.spark.pipeline.sinks.database.writer import DatabaseSinkWriter
 from headrace.spark.pipeline.sinks.delta_log import DeltaLog, LogState
 from headrace.spark.pipeline.sinks.file_commit import FileCommit
 from headrace.spark.write.staging import make_topic
@@ -72,6 +74,8 @@ def is_loaded(description: Description, load: str, spark: SparkSession) -> bool:
             with store_errors("sink", sink.path):
                 return LogState(_log(spark, sink.path), _NOBODY).has_load(load)
         return FileCommit(Path(sink.path).absolute(), _NOBODY).has_load(load)
+    if isinstance(sink, DatabaseSink):
+        return DatabaseSinkWriter(sink, load).last_batch() is not None
     assert isinstance(sink, TopicSink), "a report has no id"
     with connected(description, sink) as client:
         return client.last_commit(sink.topic, load) is not None
@@ -92,6 +96,10 @@ def check_sink_id(description: Description, sink_id: str, spark: SparkSession | 
 def check_tables(description: Description, sink_id: str, spark: SparkSession | None) -> None:
     """Raise for an id that has written to a table from another checkpoint."""
     for writer, field, part in _written(description, sink_id):
+        if isinstance(part, DatabaseSink):
+            written = DatabaseSinkWriter(part, writer, field).last_batch()
+            if written is not None:
+                _refuse(writer, f"it has written up to batch {written} to {part.table}")
         if isinstance(part, TableSink | DeadTable) and part.format in TABLE_FORMATS and part.path is not None:
             try:
                 number = _last_batch(part, writer, field, spark)

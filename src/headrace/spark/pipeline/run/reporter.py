@@ -23,6 +23,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.reports.pipelines import PipelineReport, RunState
 from headrace.core.retry import is_transient
 from headrace.spark.pipeline.definition.description import (
+    DatabaseSink,
     DeadTopic,
     Description,
     ReportSink,
@@ -160,6 +161,8 @@ def _shown(part: Source | Sink) -> str:
         return str(part)
     if isinstance(part, TopicSink):
         return f"topic {part.topic}"
+    if isinstance(part, DatabaseSink):
+        return f"database table {part.table}"
     if isinstance(part, ReportSink):
         return "a report"
     return f"{part.format} {part.path}" if part.path else part.format

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.definition.description import ReportSink, TableSink
-from headrace.spark.pipeline.run.spark_logs import analysis
+from headrace.spark.pipeline.run.spark_logs import analysis, quoted
 from headrace.spark.write.fingerprint import BatchId
 
 _ORDER: Final = "_headrace_order_"
+_RANK: Final = "_headrace_rank"
 
 
 class SinkWriter(Protocol):
@@ -124,3 +126,30 @@ def order_keys(rows: DataFrame, is_reversed: bool = False) -> list[Column]:
 def order_columns(rows: DataFrame) -> list[str]:
     """The columns that rows will be sorted by."""
     return [name for name in rows.columns if name.startswith(_ORDER)]
+
+
+def has_batch(batch: BatchId, last: int, fingerprint: int | None, field: str, place: str) -> bool:
+    """Whether a table has this batch, by the last one it got; raises if the checkpoint does not belong to it."""
+    if batch.number < last:
+        rule = (
+            f"its last batch was {last} and this is {batch.number}: the checkpoint is older than the table. "
+            "Use a new sink_id with a new checkpoint; nothing of this batch was written"
+        )
+        raise InvalidInput(field, place, rule)
+    if batch.number > last:
+        return False
+    if batch.fingerprint is not None and fingerprint not in (None, batch.fingerprint):
+        rule = (
+            f"its batch {last} was written by another run: two pipelines write with one sink_id, or a "
+            "checkpoint was copied. Give each its own sink_id and its own checkpoint; nothing of this batch "
+            "was written"
+        )
+        raise InvalidInput(field, place, rule)
+    return True
+
+
+def last_of_each_key(rows: DataFrame, keys: list[str]) -> DataFrame:
+    """The last row of each key by what they are sorted by, without that."""
+    window = Window.partitionBy(*map(quoted, keys)).orderBy(*order_keys(rows, is_reversed=True))
+    ranked = rows.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1)
+    return ranked.drop(_RANK, *order_columns(rows))

@@ -24,7 +24,7 @@ from headrace.spark.pipeline.sinks.compaction import compact
 from headrace.spark.pipeline.sinks.delta_log import DeltaLog, add_action, delta_schema
 from headrace.spark.pipeline.sinks.delta_rules import check_writable, without_nulls
 from headrace.spark.pipeline.sinks.file_commit import CommitManifest, FileCommit
-from headrace.spark.pipeline.sinks.sink import in_order, with_order
+from headrace.spark.pipeline.sinks.sink import has_batch, in_order, with_order
 from headrace.spark.pipeline.sinks.table_columns import check_columns
 from headrace.spark.write.fingerprint import BatchId
 
@@ -90,24 +90,7 @@ class TableSinkWriter:
             self._store(in_order(rows), CommitManifest(batch.number, [], [], batch.fingerprint))
 
     def _is_written(self, batch: BatchId) -> bool:
-        """Whether the last batch is this one; raises if the checkpoint does not belong to the table."""
-        last, fingerprint = self._state.newest()
-        if batch.number < last:
-            rule = (
-                f"its last batch was {last} and this is {batch.number}: the checkpoint is older than the table. "
-                "Use a new sink_id with a new checkpoint; nothing of this batch was written"
-            )
-            raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
-        if batch.number > last:
-            return False
-        if batch.fingerprint is not None and fingerprint not in (None, batch.fingerprint):
-            rule = (
-                f"its batch {last} was written by another run: two pipelines write with one sink_id, or a "
-                "checkpoint was copied. Give each its own sink_id and its own checkpoint; nothing of this batch "
-                "was written"
-            )
-            raise InvalidInput(f"{self._field}.path", str(self._sink.path), rule)
-        return True
+        return has_batch(batch, *self._state.newest(), f"{self._field}.path", str(self._sink.path))
 
     def _store(self, ordered: DataFrame, batch: CommitManifest) -> None:
         """Write a batch and commit it."""

@@ -18,19 +18,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.core.errors import InvalidInput
-from headrace.spark.pipeline.run.spark_logs import analysis, quoted
+from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.delta_rules import check_mergeable
 from headrace.spark.pipeline.sinks.file_commit import CommitManifest
-from headrace.spark.pipeline.sinks.sink import order_columns, order_keys
+from headrace.spark.pipeline.sinks.sink import last_of_each_key, order_columns
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter
 from headrace.spark.write.fingerprint import BatchId
 
 _DELETED: Final = "_headrace_deleted"
-_RANK: Final = "_headrace_rank"
 CODEC: Final = "SNAPPY"
 
 
@@ -57,10 +56,8 @@ class UpsertSinkWriter(DeltaSinkWriter):
 
     def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Merge the last row of each key."""
-        names = order_columns(rows)
-        if names:
-            window = Window.partitionBy(*map(quoted, self._sink.keys)).orderBy(*order_keys(rows, is_reversed=True))
-            rows = rows.withColumn(_RANK, F.row_number().over(window)).where(F.col(_RANK) == 1).drop(_RANK, *names)
+        if order_columns(rows):
+            rows = last_of_each_key(rows, self._sink.keys)
         super().write(rows, batch)
 
     def _store(self, ordered: DataFrame, batch: CommitManifest) -> None:
