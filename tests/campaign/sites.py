@@ -140,7 +140,7 @@ class DiskSite(_ServerFaults):
         return f"EFBIG for {seconds:.1f} s"
 
     def _fail_syncs(self, chance: random.Random, run: VerifyRun) -> str:
-        """Syncs fail with EIO; then the server is restarted, as docs/OPERATIONS.md says."""
+        """Syncs fail with EIO; then the server is restarted, as docs/operations.md says."""
         call = chance.choice(["fdatasync", "fsync", "pwritev"])
         command = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(self.servers[0].pid)]
         command += ["-e", f"trace={call}", "-e", f"inject={call}:error=EIO:when=1..{chance.randint(1, 5)}"]

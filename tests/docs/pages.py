@@ -35,8 +35,8 @@ from tests.docs.counts import BLOCKS_RUN, Record
 
 LANGUAGES: Final = frozenset({"bash", "python", "output", "toml", "sql", "text"})
 # Pages that start Spark are run by tests/spark/test_pages.py, and these of them by tests/pipeline/test_pages.py.
-PIPELINE_PAGES: Final = frozenset({"docs/PIPELINES.md", "docs/TABLES.md"})
-SPARK_PAGES: Final = PIPELINE_PAGES | {"README.md", "docs/SPARK.md"}
+PIPELINE_PAGES: Final = frozenset({"docs/pipelines.md", "docs/tables.md"})
+SPARK_PAGES: Final = PIPELINE_PAGES | {"README.md", "docs/spark.md"}
 BLOCK_SECONDS: Final = 300.0
 _SHOWS_ERROR: Final = "<!-- HTTP error -->"
 # What curl ends with when the answer was an error.

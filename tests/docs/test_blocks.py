@@ -15,9 +15,9 @@ from tests.docs.pages import LANGUAGES, SPARK_PAGES, Block, Scratch, blocks, pag
 from tests.postgres_server import PostgresServer
 
 # Its drawings have no language yet.
-ON_POSTGRES = "docs/POSTGRES.md"
+ON_POSTGRES = "docs/postgres.md"
 # Pages that need a port of another protocol, by its option.
-ON_PROTOCOLS = {"docs/KAFKA.md": "--kafka", "docs/from/ydb-topics.md": "--ydb"}
+ON_PROTOCOLS = {"docs/kafka.md": "--kafka", "docs/from/ydb-topics.md": "--ydb"}
 # Roles that the page takes for given; roles belong to all databases of a server.
 ROLES = ("app", "reports")
 _CREATE_ROLE = """

@@ -449,7 +449,7 @@ def test_a_writer_of_commit_keys_counts_beside_a_producer(servers: Servers, comm
 
 
 def test_the_documentation_has_every_operation() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "ACCESS.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
     rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
     assert rows.keys() == OPERATIONS.keys()
     for name, need in OPERATIONS.items():

@@ -107,7 +107,7 @@ def test_prometheus_alerts_on_the_findings_of_servers() -> None:
 
 
 def test_the_documentation_names_every_alert() -> None:
-    page = (PACKAGING.parent / "docs" / "METRICS.md").read_text()
+    page = (PACKAGING.parent / "docs" / "metrics.md").read_text()
     (group,) = yaml.safe_load((PACKAGING / "prometheus" / "alerts.yaml").read_text())["groups"]
     named = set(re.findall(r"^\| `(Headrace[A-Za-z]+)`", page, re.MULTILINE))
     assert named == {rule["alert"] for rule in group["rules"]}

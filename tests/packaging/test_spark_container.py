@@ -54,7 +54,7 @@ def test_places_are_those_of_an_environment_with_spark() -> None:
 
 
 def test_the_page_starts_what_spark_has() -> None:
-    page = (ROOT / "docs" / "SPARK_CLUSTER.md").read_text()
+    page = (ROOT / "docs" / "spark-cluster.md").read_text()
     assert "-f packaging/spark/Dockerfile" in page
     (jar,) = (SPARK / "jars").glob("spark-core_*.jar")
     names = set(zipfile.ZipFile(jar).namelist())

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 SOURCES = Path(__file__).parents[2] / "src"
 PACKAGES = ("headrace", "pyspark_headrace")
-# What docs/SPARK_CLUSTER.md installs.
+# What docs/spark-cluster.md installs.
 INSTALLED = ("headrace", "pandas")
 # Large, and nothing that runs needs it.
 _LEFT_OUT = {"tests", "include", "__pycache__"}

@@ -1,4 +1,4 @@
-"""A standalone cluster whose machines have Spark and nothing of Headrace: what docs/SPARK_CLUSTER.md says of it."""
+"""A standalone cluster whose machines have Spark and nothing of Headrace: what docs/spark-cluster.md says of it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_values_become_what_they_mean() -> None:
     ("options", "said"),
     [
         ({"maxMesagesPerTrigger": "5"}, "similar options are maxMessagesPerTrigger"),
-        ({"kafka.bootstrap.servers": "x"}, "it is unknown; no option is similar: docs/SPARK.md lists all of them"),
+        ({"kafka.bootstrap.servers": "x"}, "it is unknown; no option is similar: docs/spark.md lists all of them"),
         ({"path": "orders"}, "it is unknown"),
         ({"maxMessagesPerTrigger": "0"}, "whole number from 1"),
         ({"maxMessagesPerTrigger": "many"}, "whole number from 1"),

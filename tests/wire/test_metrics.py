@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.wire.metrics import METRICS, Sample, parse
 
-PAGE = Path(__file__).parents[2] / "docs" / "METRICS.md"
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -28,7 +28,7 @@ def test_the_documentation_has_every_metric() -> None:
         for metric in METRICS.values()
     ]
     found = [line for line in PAGE.read_text().splitlines() if line.startswith("| `headrace_")]
-    assert found == rows, "\n".join(["docs/METRICS.md should have:", *rows])
+    assert found == rows, "\n".join(["docs/metrics.md should have:", *rows])
 
 
 def test_text_is_read_as_the_library_reads_it() -> None:

@@ -8,7 +8,7 @@ from headrace.core.errors import AccessDenied, Closed, HeadraceError, ServerFail
 
 
 class Exit(IntEnum):
-    """Exit codes of commands; docs/OPERATIONS.md explains them for scripts."""
+    """Exit codes of commands; docs/operations.md explains them for scripts."""
 
     OK = 0
     REFUSED = 1

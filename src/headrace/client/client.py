@@ -413,7 +413,7 @@ class Client:
         The callbacks get a list of partitions and run inside `poll`: `on_assigned` before the first message of a
         partition, `on_revoked` while it is still owned, so that it may commit, `on_lost` (if omitted, `on_revoked`)
         when the session ended and another member may have it already. A partition that was lost and comes back is read
-        from its committed offset, so `on_lost` may drop what it holds of it. See docs/GROUPS.md.
+        from its committed offset, so `on_lost` may drop what it holds of it. See docs/groups.md.
         """
         settings = ConsumerSettings(
             session_timeout_seconds,

@@ -80,7 +80,7 @@ _OF_SPARK: Final = frozenset(
     }
 )
 _OF_TABLES: Final = "option."
-_NONE_ALIKE: Final = "no option is similar: docs/SPARK.md lists all of them"
+_NONE_ALIKE: Final = "no option is similar: docs/spark.md lists all of them"
 _BOOLEANS: Final = {"true": True, "false": False}
 
 

@@ -5,7 +5,7 @@
 
 The archive's snapshot names the files first and the ends of the partitions after them, so every offset is in exactly
 one of the two: what is archived meanwhile is still read from the broker, what is published meanwhile is in neither.
-Values only; docs/TABLES.md says why the files and the tail stay readable.
+Values only; docs/tables.md says why the files and the tail stay readable.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ BATCH_MESSAGES_MAX: Final = 40
 KEYS: Final = 12
 _PADDING_BYTES_MAX: Final = 300
 _PAUSE_SECONDS: Final = 0.2
-# After these errors nothing was written, as docs/GUARANTEES.md says. After any other it may have been.
+# After these errors nothing was written, as docs/guarantees.md says. After any other it may have been.
 _NOTHING_WRITTEN: Final = (InvalidInput, Overloaded, DiskFull, StoreUnavailable, Unreachable)
 
 Connect = Callable[[], Client]

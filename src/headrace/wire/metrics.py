@@ -1,6 +1,6 @@
 """Every metric of `/metrics`: its name, type, labels and help text; and how to read the text.
 
-The server writes what stands here and nothing else, and docs/METRICS.md lists it. Names follow Prometheus' rules: base
+The server writes what stands here and nothing else, and docs/metrics.md lists it. Names follow Prometheus' rules: base
 units, `_total` for counters. Counters start at 0 when the server starts. Labels are names of topics, groups, partitions
 and pipelines; never anything of a message, and the name of a token only where a limit held it back or it expires.
 

@@ -1,6 +1,6 @@
 """What the manifest of an archive says: files, the offsets in each, and a snapshot of both.
 
-Plain values, the same in process, in the catalog and over every protocol. docs/TABLES.md says what they promise.
+Plain values, the same in process, in the catalog and over every protocol. docs/tables.md says what they promise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JSON values as columns: each value judged by itself, exactly, and the columns made of all of them at once.
 
 msgspec decodes a value into a struct of its fields and checks it on the way. There are readers of JSON that work on
-whole columns; none of them says which rows do not fit, and they are not faster (docs/TABLES.md, Speed). Of a property,
+whole columns; none of them says which rows do not fit, and they are not faster (docs/tables.md, Speed). Of a property,
 or key that occurs twice in an object the last counts, numbers beyond 64 bits fit `number` only, and 1.0 is no integer.
 """
 

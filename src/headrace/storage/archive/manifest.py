@@ -3,7 +3,7 @@
 Every change is one transaction under the lock of the topic's row in `all_archives`, and raises its `version`. What a
 server writes counts only if it still has the lease it began with (`epoch`); a store that is not shared has no leases,
 and the epoch is always 0. A transaction that is repeated after a lost answer changes nothing the second time.
-Thread-safe. docs/TABLES.md has the columns and their meaning.
+Thread-safe. docs/tables.md has the columns and their meaning.
 """
 
 from __future__ import annotations

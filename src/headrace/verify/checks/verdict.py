@@ -1,4 +1,4 @@
-"""The verdict on a history: violations of what docs/GUARANTEES.md promises, and how much was checked."""
+"""The verdict on a history: violations of what docs/guarantees.md promises, and how much was checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/KAFKA.md has the APIs and versions that are served."""
+"""docs/kafka.md has the APIs and versions that are served."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.protocols.kafka.apis.table import APIS
 from headrace.protocols.kafka.apis.versions import api_versions
 from headrace.protocols.kafka.messages.schema import request_schema, response_schema
 
-DOCS = Path(__file__).parents[4] / "docs" / "KAFKA.md"
+DOCS = Path(__file__).parents[4] / "docs" / "kafka.md"
 
 
 def spelled(versions: range) -> str:

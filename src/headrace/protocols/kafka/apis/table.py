@@ -1,6 +1,6 @@
 """The table of APIs: key, name, served versions, handler. What is not here is not served.
 
-Versions begin where those of Apache Kafka 4 do, and end before those that no client needs yet. `docs/KAFKA.md` has the
+Versions begin where those of Apache Kafka 4 do, and end before those that no client needs yet. `docs/kafka.md` has the
 same table for people.
 """
 

@@ -4,7 +4,7 @@
                        └── invalid rows ──► [dead_letters]
 
 Values only, as the TOML file has them. `load` makes them, `check` says whether they fit together, and neither knows
-Spark. docs/PIPELINES.md explains every key to users.
+Spark. docs/pipelines.md explains every key to users.
 """
 
 from __future__ import annotations

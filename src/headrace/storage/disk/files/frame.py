@@ -1,4 +1,4 @@
-"""A frame: one commit, or one part of a large one, as bytes. docs/FORMAT.md has the layout.
+"""A frame: one commit, or one part of a large one, as bytes. docs/format.md has the layout.
 
     header 64 | directory 16 per partition | keys | padding | Arrow IPC record batch | padding
 
