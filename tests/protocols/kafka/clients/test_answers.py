@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import aiokafka
 import confluent_kafka as confluent
 import kafka
 import pyarrow as pa
+import pytest
 
+from headrace.broker.read.topic_reader import TopicReader
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.raw import RawClient
+from tests.protocols.kafka.records.test_codec import built
 from tests.protocols.kafka.test_clients import PATIENCE_SECONDS, produce
 
-FETCH, LIST_OFFSETS = 1, 2
+PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 NONE, OFFSET_OUT_OF_RANGE = 0, 1
 # Longer than a test may take: an answer that waited for it would fail the test.
 LONG_MS = 600_000
@@ -38,6 +42,27 @@ def test_a_producer_is_told_the_time_that_counts_and_where_the_log_begins(site: 
     stored = site.broker.fetch("told", 0, 4).column("timestamp").cast("int64")[0].as_py()
     assert (told.offset, told.timestamp, told.timestamp_type) == (4, stored // 1_000, 1)
     assert before_ms <= told.timestamp
+
+
+def test_times_of_many_partitions_are_looked_up_together(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.broker.create_topic("many-times", 50, timestamp_type="broker")
+    calls: list[int] = []
+    times_of = TopicReader.times_of
+
+    def counted(self: TopicReader, positions: Mapping[int, int]) -> dict[int, int]:
+        calls.append(len(positions))
+        return times_of(self, positions)
+
+    monkeypatch.setattr(TopicReader, "times_of", counted)
+    data = [{"index": number, "records": built([(1_000, None, b"x", [])])} for number in range(50)]
+    with RawClient(site.port) as client:
+        topics = [{"name": "many-times", "partition_data": data}]
+        answer = client.call(PRODUCE, 9, acks=-1, timeout=1000, topic_data=topics)
+    parts = answer.responses[0].partition_responses
+    assert {each.error_code for each in parts} == {NONE} and {each.log_start_offset for each in parts} == {0}
+    stored = site.broker.fetch("many-times", 7, 0).column("timestamp").cast("int64")[0].as_py()
+    assert {each.log_append_time for each in parts} == {stored // 1_000}
+    assert calls == [50]
 
 
 def fetched(client: RawClient, topic: str, offset: int, session_epoch: int, **more: Any) -> tuple[list[int], bool]:

@@ -207,7 +207,7 @@ def _decoded(call: Call, parts: list[_Part], bytes_max: int) -> list[RecordBatch
         batch = error or (next(decoded, None) if part.records else BadRecords("there are no records"))
         if batch is None:
             break
-        found.append(batch if isinstance(batch, Exception) else _producer_refusal(call, part, batch) or batch)
+        found.append(batch if isinstance(batch, Exception) else _header_refusal(call, part, batch) or batch)
     return found
 
 
@@ -234,8 +234,10 @@ class _Places:
             return error.with_traceback(None)
 
 
-def _producer_refusal(call: Call, part: _Part, batch: RecordBatch) -> HeadraceError | None:
-    """Why the caller may not write as the producer that a batch names, if so."""
+def _header_refusal(call: Call, part: _Part, batch: RecordBatch) -> Exception | None:
+    """Why a batch is refused for what its head says: offsets, or a producer that the caller may not be; if so."""
+    if batch.header.base_offset:
+        return BadRecords(f"the base offset of the batch is {batch.header.base_offset}: a producer sends 0")
     if batch.header.producer_id == NO_PRODUCER:
         return None
     try:
@@ -284,6 +286,7 @@ def _light(error: Exception) -> Exception:
 
 async def _answer(call: Call, parts: list[_Part], outcomes: list[Outcome], is_wanted: bool) -> dict[str, Any] | None:
     by_topic: dict[TopicRef, list[dict[str, Any]]] = {}
+    written: dict[str, list[dict[str, Any]]] = {}
     failure: Exception | None = None
     async for part, outcome in in_turns(zip(parts, outcomes, strict=True)):
         answer: dict[str, Any] = {"index": part.partition, "error_code": ErrorCode.none, "base_offset": UNKNOWN_OFFSET}
@@ -291,8 +294,7 @@ async def _answer(call: Call, parts: list[_Part], outcomes: list[Outcome], is_wa
             if isinstance(outcome, Exception):
                 raise outcome
             answer["base_offset"] = await outcome[0].offset_of(call, outcome[1])
-            if is_wanted:
-                answer |= await _of_the_log(call, part, answer["base_offset"])
+            written.setdefault(part.topic, []).append(answer)
         except Exception as error:
             # The outcome is among the locals of this frame, which its traceback would keep with all records.
             failure = error.with_traceback(None)
@@ -304,6 +306,8 @@ async def _answer(call: Call, parts: list[_Part], outcomes: list[Outcome], is_wa
         if failure is not None:
             raise ConnectionAbortedError(f"records without acknowledgement were refused: {message_of(failure)}")
         return None
+    for topic, answers in written.items():
+        await _add_of_the_log(call, topic, answers)
     return {
         "responses": [
             {"name": ref, "topic_id": ref, "partition_responses": answers} for ref, answers in by_topic.items()
@@ -311,18 +315,20 @@ async def _answer(call: Call, parts: list[_Part], outcomes: list[Outcome], is_wa
     }
 
 
-async def _of_the_log(call: Call, part: _Part, offset: int) -> dict[str, Any]:
-    """Where the partition begins, and if the topic says so when the broker wrote the records."""
+async def _add_of_the_log(call: Call, topic: str, answers: list[dict[str, Any]]) -> None:
+    """Add where the partitions begin, and if the topic says so when the broker wrote the records."""
     try:
-        reader = call.parts.bridge.broker.reader(part.topic)
+        reader = call.parts.bridge.broker.reader(topic)
         seen = reader.seen_offsets()
-        told: dict[str, Any] = {}
-        if seen is not None and part.partition < len(seen.start):
-            told["log_start_offset"] = seen.start.item(part.partition)
-        if reader.settings.timestamp_type == "broker" and offset != UNKNOWN_OFFSET:
-            times = await call.parts.bridge.call(reader.times_of, {part.partition: offset})
-            told["log_append_time"] = times.get(part.partition, -_MILLISECOND_US) // _MILLISECOND_US
-        return told
+        starts = [] if seen is None else seen.start.tolist()
+        for answer in answers:
+            if answer["index"] < len(starts):
+                answer["log_start_offset"] = starts[answer["index"]]
+        positions = {each["index"]: each["base_offset"] for each in answers if each["base_offset"] != UNKNOWN_OFFSET}
+        if reader.settings.timestamp_type == "broker" and positions:
+            times = await call.parts.bridge.call(reader.times_of, positions)
+            for answer in answers:
+                answer["log_append_time"] = times.get(answer["index"], -_MILLISECOND_US) // _MILLISECOND_US
     except HeadraceError:
         # The records are written, whatever becomes of the topic.
-        return {}
+        return
