@@ -1,5 +1,5 @@
 .PHONY: help install install-quick run demo demo-postgres check quick test campaign fuzz test-kafka-tools test-object-store \
-	test-oldest-spark bench screenshots shape docs release clean kafka-jars kafka-javascript kafka-spark s3-server s3-jars
+	test-oldest-spark bench screenshots shape docs release clean kafka-go kafka-jars kafka-javascript kafka-spark s3-server s3-jars
 
 PYTHON ?= python3
 VENV := .venv
@@ -138,7 +138,18 @@ kafka-spark:
 kafka-javascript:
 	npm install --prefix tests/kafka_tools/javascript --no-package-lock --no-audit --no-fund --silent
 
-test-kafka-tools: install kafka-jars kafka-javascript kafka-spark  ## programs of Apache Kafka, kafkajs; needs Java, Maven, Node.js
+# Programs on clients in Go, and franz-go's own tests of a broker, compiled; their modules come as go.mod names them.
+KAFKA_GO := build/kafka-go
+kafka-go:
+	rm -rf $(KAFKA_GO)
+	mkdir -p build
+	cp -r tests/kafka_tools/golang $(KAFKA_GO)
+	cd $(KAFKA_GO) && go mod tidy && go build -o bin/ ./...
+	cp -r $$(cd $(KAFKA_GO) && go list -m -f '{{.Dir}}' github.com/twmb/franz-go) $(KAFKA_GO)/franz-go
+	chmod -R u+w $(KAFKA_GO)/franz-go
+	cd $(KAFKA_GO)/franz-go && go test -c -o ../bin/franz-go-tests ./pkg/kgo
+
+test-kafka-tools: install kafka-go kafka-jars kafka-javascript kafka-spark  ## clients of Kafka; needs Go, Java, Maven, Node.js
 	$(PYTEST) -m kafka_tools tests/kafka_tools
 
 # An S3 server in Go that keeps objects as files. Its name is that of its module.

@@ -15,8 +15,6 @@ from tests.server_process import ServerProcess
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if not list(JARS.glob("kafka-tools-*.jar")):
-        pytest.fail("the jars of Apache Kafka are missing: make kafka-jars")
     with ReservedPort() as port:
         address = f"127.0.0.1:{port.number}"
         server = ServerProcess(f"file:{tmp_path_factory.mktemp('store')}", "--kafka", address)
@@ -28,4 +26,6 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def tools(bootstrap: str, tmp_path: Path) -> Tools:
+    if not list(JARS.glob("kafka-tools-*.jar")):
+        pytest.fail("the jars of Apache Kafka are missing: make kafka-jars")
     return Tools(bootstrap, tmp_path)
