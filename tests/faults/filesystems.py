@@ -302,7 +302,7 @@ class SimulatedFileSystem(FileSystem):
     def _changed(self) -> None:
         self.disk.version += 1
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path) -> bool:
         """As the real one: all levels first, then a sync of what is above each; it may die between the two."""
         self._enter()
         folder, parents = self.disk.top, []
@@ -318,6 +318,7 @@ class SimulatedFileSystem(FileSystem):
             self._enter()
             parent.sync()
             self._changed()
+        return bool(parents)
 
     def list_directory(self, path: Path) -> list[str]:
         self._enter()
@@ -499,9 +500,9 @@ class FailingFileSystem(FileSystem):
         self._check("read", path.name)
         return super().read(path, length)
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path) -> bool:
         self._check("make_directory", path.name)
-        super().make_directory(path)
+        return super().make_directory(path)
 
     def remove_directory(self, path: Path) -> None:
         self._check("remove_directory", path.name)

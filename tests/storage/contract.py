@@ -232,6 +232,11 @@ class CatalogContract:
             put_group(place.store.catalog, topic_id, group)
         place.reopen()
         assert place.store.catalog.groups(topic_id) == [groups[1], groups[0], groups[2]]
+        (found,) = place.store.catalog.groups_by_topic().items()
+        assert (found[0], sorted(found[1], key=lambda group: group.name)) == (
+            topic_id,
+            [groups[1], groups[0], groups[2]],
+        )
         assert place.store.catalog.groups_with_members() == [(topic_id, groups[2])]
 
     def test_a_group_that_is_put_again_is_changed_and_keeps_its_offsets(self, place: Place) -> None:

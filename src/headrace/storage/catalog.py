@@ -233,6 +233,13 @@ class Catalog:
         rows = self._do(lambda connection: connection.execute(groups_query(all_groups.c.topicid == topic_id)).all())
         return sorted((group_of(row) for row in rows), key=lambda group: group.name)
 
+    def groups_by_topic(self) -> dict[int, list[Group]]:
+        """The groups of every topic that has any, in no order, with their stored members."""
+        found: dict[int, list[Group]] = {}
+        for row in self._do(lambda connection: connection.execute(groups_query()).all()):
+            found.setdefault(row.topicid, []).append(group_of(row))
+        return found
+
     def group(self, topic_id: int, name: str) -> Group | None:
         """A group with its stored members, or None."""
         query = groups_query(all_groups.c.topicid == topic_id, all_groups.c.groupname == name)
@@ -359,12 +366,17 @@ class Catalog:
                 offsets[partition] = offset
         return found
 
-    def highest_offsets(self, topic_id: int) -> dict[int, int]:
-        """By partition the highest offset that a group of a topic has committed."""
+    def highest_offsets(self, topic_id: int | None = None) -> dict[int, dict[int, int]]:
+        """By topic, all or one, and partition the highest offset that a group has committed."""
         columns = all_consumers.c
-        query = select(columns.partition, func.max(columns.queueoffset)).where(columns.topicid == topic_id)
-        rows = self._do(lambda connection: connection.execute(query.group_by(columns.partition)).all())
-        return {row[0]: row[1] for row in rows}
+        place = columns.topicid, columns.partition
+        query = select(*place, func.max(columns.queueoffset)).group_by(*place)
+        if topic_id is not None:
+            query = query.where(columns.topicid == topic_id)
+        found: dict[int, dict[int, int]] = {}
+        for topic, partition, offset in self._do(lambda connection: connection.execute(query).all()):
+            found.setdefault(topic, {})[partition] = offset
+        return found
 
     # The queue API, producers
 

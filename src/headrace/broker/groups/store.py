@@ -14,7 +14,7 @@ Lock order of the kept store: that of moving back, the turn of a group, then the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Protocol, TypeVar
@@ -102,14 +102,15 @@ def held_by(important: Sequence[Mapping[int, int]], partitions: int) -> Int64s |
 class LocalGroupStore:
     """The groups of a topic that only this server has."""
 
-    def __init__(self, topic: Topic, catalog: Catalog, ledger: Ledger) -> None:
+    def __init__(self, topic: Topic, catalog: Catalog, ledger: Ledger, groups: Iterable[Group]) -> None:
+        """`groups` are those that the catalog has."""
         self._topic = topic
         self._catalog = catalog
         self._ledger = ledger
         self._turns = GroupTurns()
         # Held by what may move a group back, and by retention.
         self._back = threading.Lock()
-        self._groups = {group.name: group for group in catalog.groups(topic.record.id)}
+        self._groups = {group.name: group for group in groups}
         # Offsets by group as the catalog has them, once they were asked for; replaced, never changed.
         self._offsets: dict[str, dict[int, int]] = {}
         # How often offsets were forgotten here: what was read of the catalog before is out of date then.

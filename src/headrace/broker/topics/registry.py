@@ -1,7 +1,8 @@
 """The registry of the topics of a store: create, find, alter, delete.
 
-Finding takes no lock: the dictionary is replaced, never changed. Creating, altering and deleting are serialised by one
-lock. A topic whose files cannot be opened is listed too, and every use of it raises the reason.
+Finding takes no lock: single steps of a dictionary are atomic, and all topics are copied in one step before they are
+looked at. Creating, altering and deleting are serialised by one lock. A topic whose files cannot be opened is listed
+too, and every use of it raises the reason.
 
 In a shared store other servers create, alter and delete topics too. The catalog decides: it is queried before a topic
 is created, altered or deleted here, when a topic is unknown here, and when another server sends a notification.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,6 +43,7 @@ from headrace.core.errors import (
     TopicNotFound,
     again,
 )
+from headrace.core.groups.group import Group
 from headrace.core.names import check_topic_name, topic_key
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.topics.retention import droppable
@@ -122,10 +124,14 @@ class Topics:
         self._closed = False
         # How often topics were created, changed or deleted, as known here.
         self.version = 0
+        # In the order of creation.
         self._topics: dict[str, OpenTopic | BrokenTopic] = {}
+        self._keys: dict[int, str] = {}
+        self._newest_id = 0
+        self._partitions = 0
+        groups = {} if self._is_shared else store.catalog.groups_by_topic()
         for record in store.catalog.topics():
-            self._topics[record.key] = self._open(record)
-        self._keys = {topic.record.id: key for key, topic in self._topics.items()}
+            self._put(record.key, self._open(record, groups.get(record.id, ())))
 
     def find(self, name: str) -> OpenTopic:
         """Find a topic by name, case-insensitively."""
@@ -193,7 +199,7 @@ class Topics:
         """All topics, including those that could not be opened."""
         self._check_open()
         self.sync()
-        return [topic.record for topic in self._topics.values()]
+        return [topic.record for topic in list(self._topics.values())]
 
     def sync(self) -> None:
         """Apply what other servers did to the topics of a shared store."""
@@ -240,13 +246,13 @@ class Topics:
         record = self._store.catalog.add_topic(
             name, topic_key(name), partitions, settings, now_us, lambda made: self._store.create_log(made, now_us)
         )
-        self._put(record.key, self._open(record))
+        self._put(record.key, self._open(record, ()))
         self._announce(TOPICS)
 
     def _check_partitions(self, added: int) -> None:
         """Refuse more partitions than the store may have; the caller holds the lock."""
         partitions_max = self._settings.partitions_max
-        if sum(topic.record.partitions for topic in self._topics.values()) + added > partitions_max:
+        if self._partitions + added > partitions_max:
             raise QuotaExceeded("partitions of all topics", "broker.partitions_max", partitions_max)
 
     def alter(self, name: str, partitions: int | None, settings: dict[str, Any]) -> OpenTopic:
@@ -286,7 +292,7 @@ class Topics:
                 raise TopicNotFound(name)
             record, reason = doomed.record, TopicDeleted(doomed.record.name)
             # Listed until it is deleted from the catalog: if that fails, deleting can be retried.
-            self._topics = {**self._topics, key: BrokenTopic(record, reason)}
+            self._topics[key] = BrokenTopic(record, reason)
             if isinstance(doomed, OpenTopic):
                 doomed.end(reason)
             was_there = self._remove(record)
@@ -303,7 +309,7 @@ class Topics:
             return self._store.catalog.remove_topic(record.id)
         except StorageError:
             if self._is_shared:
-                self._put(record.key, self._open(record))
+                self._put(record.key, self._open_again(record))
             raise
 
     def close(self) -> None:
@@ -330,7 +336,7 @@ class Topics:
         broken = self._topics.get(key)
         if isinstance(broken, BrokenTopic) and isinstance(broken.error, StoreUnavailable | DiskFull):
             # A retried creation must return the topic, even if it could not be opened when it was created.
-            self._put(key, self._open(broken.record))
+            self._put(key, self._open_again(broken.record))
         return self._topics.get(key)
 
     def _refresh(self, key: str, record: TopicRecord | None) -> None:
@@ -342,32 +348,49 @@ class Topics:
                 present.end(TopicDeleted(present.record.name))
             present = None
         if record is not None and present is None:
-            self._put(key, self._open(record))
+            self._put(key, self._open_again(record))
         elif record is not None and isinstance(present, OpenTopic) and record != present.record:
-            present.topic.change(record)
-            self.version += 1
+            self._change(present, record)
+
+    def _change(self, found: OpenTopic, record: TopicRecord) -> None:
+        """Apply other settings or more partitions; the caller holds the lock."""
+        self._partitions += record.partitions - found.record.partitions
+        found.topic.change(record)
+        self.version += 1
 
     def _put(self, key: str, topic: OpenTopic | BrokenTopic | None) -> None:
-        """Add or remove a topic, in the order of creation; the caller holds the lock."""
-        topics = {other: known for other, known in self._topics.items() if other != key}
-        if topic is not None:
-            topics[key] = topic
-        self._topics = dict(sorted(topics.items(), key=lambda item: item[1].record.id))
-        self._keys = {known.record.id: other for other, known in self._topics.items()}
+        """Add, replace or remove a topic, in the order of creation; the caller holds the lock."""
+        present = self._topics.get(key)
+        if present is not None:
+            self._partitions -= present.record.partitions
+            self._keys.pop(present.record.id, None)
+        if topic is None:
+            self._topics.pop(key, None)
+        else:
+            self._topics[key] = topic
+            self._keys[topic.record.id] = key
+            self._partitions += topic.record.partitions
+            if topic.record.id < self._newest_id and present is None:
+                self._topics = dict(sorted(self._topics.items(), key=lambda item: item[1].record.id))
+            self._newest_id = max(self._newest_id, topic.record.id)
         self.version += 1
 
     def _announce(self, notification: str) -> None:
         if self._store.signals is not None:
             self._store.signals.announce(notification)
 
-    def _open(self, record: TopicRecord) -> OpenTopic | BrokenTopic:
+    def _open_again(self, record: TopicRecord) -> OpenTopic | BrokenTopic:
+        return self._open(record, () if self._is_shared else self._store.catalog.groups(record.id))
+
+    def _open(self, record: TopicRecord, groups: Iterable[Group]) -> OpenTopic | BrokenTopic:
+        """Open a topic; `groups` are those that the catalog has, if only this server has the store."""
         try:
-            return OpenTopic(*self._parts(record))
+            return OpenTopic(*self._parts(record, groups))
         except StorageError as error:
             logger.error("topic %r cannot be opened: %s", record.name, error)
             return BrokenTopic(record, error)
 
-    def _parts(self, record: TopicRecord) -> tuple[Topic, Groups]:
+    def _parts(self, record: TopicRecord, groups: Iterable[Group]) -> tuple[Topic, Groups]:
         log = self.archives.tier(record, self._store.open_log(record, self._clock.now_us()))
         topic = Topic(
             record,
@@ -381,11 +404,15 @@ class Topics:
             self._is_shared,
         )
         catalog = self._store.catalog
-        groups = SharedGroupStore(topic, catalog) if self._is_shared else LocalGroupStore(topic, catalog, self._ledger)
+        stored = (
+            SharedGroupStore(topic, catalog)
+            if self._is_shared
+            else LocalGroupStore(topic, catalog, self._ledger, groups)
+        )
         announce = partial(self._announce, group_notification(record.id))
-        known = Groups(topic, groups, announce, self._clock, self._servers, self._settings)
+        known = Groups(topic, stored, announce, self._clock, self._servers, self._settings)
         if not self._is_shared:
-            known.adopt(groups.all(), ())
+            known.adopt(stored.all(), ())
         return topic, known
 
     def _other_windows(self, asking: Topic) -> Sequence[PayloadWindow]:
@@ -404,8 +431,7 @@ class Topics:
             self._check_partitions(wanted.partitions - found.record.partitions)
         if wanted != found.record:
             self.archives.check(wanted.settings, found.record.settings)
-            found.topic.change(self._store.catalog.change_topic(found.record, rule))
-            self.version += 1
+            self._change(found, self._store.catalog.change_topic(found.record, rule))
             self._announce(TOPICS)
 
     @staticmethod

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +54,8 @@ class DiskStore:
         self._topics = directory / "topics"
         self._probing = threading.Lock()
         self._is_writable = True
+        # Topics whose logs were created by this process, and not opened yet.
+        self._new: set[int] = set()
         with store_errors(directory), ExitStack() as undo:
             self._files.make_directory(self._topics)
             # The directories may exist without being on the device: their creator may have died before the sync.
@@ -73,8 +75,12 @@ class DiskStore:
             self.catalog = Catalog(database, str(directory))
             self.stages = DiskStages(self._files, directory / "stages")
             self.signals: None = None
-            self._check_manifests()
-            self._remove_strays()
+            topics = self.catalog.topics()
+            committed = self.catalog.highest_offsets()
+            # By topic whose log was not opened yet the highest offsets of its groups: one query for all.
+            self._unopened = {topic.id: committed.get(topic.id, {}) for topic in topics}
+            self._check_manifests(topics)
+            self._remove_strays({topic.id for topic in topics})
             self._lock = lock
             undo.pop_all()
 
@@ -82,7 +88,9 @@ class DiskStore:
         """Create the empty log of a topic, durably."""
         directory = self._directory(topic.id)
         with store_errors(directory):
-            self._files.make_directory(directory)
+            if not self._files.make_directory(directory):
+                # Whoever created it before may have failed to sync its name.
+                self._files.sync_directory(self._topics)
             header = SegmentHeader(topic.id, 0, now_us, np.zeros(topic.partitions, np.int64))
             try:
                 _, handle = create_segment(self._files, directory, header)
@@ -90,17 +98,23 @@ class DiskStore:
                 # The topic is not created; the next one with this id starts with an empty log.
                 raise StoreUnavailable(str(directory), error.reason) from error
             self._files.close(handle)
-            self._files.sync_directory(self._topics)
+            self._new.add(topic.id)
+            self._unopened[topic.id] = {}
 
     def open_log(self, topic: TopicRecord, now_us: int) -> DiskLog:
         """Open the log of a topic, with recovery after a crash."""
         directory = self._directory(topic.id)
         with store_errors(directory):
-            known = self.catalog.highest_offsets(topic.id)
+            is_new = topic.id in self._new
+            known = self._unopened.get(topic.id)
+            if known is None:
+                known = self.catalog.highest_offsets(topic.id).get(topic.id, {})
             known |= {
                 partition: max(offset, known.get(partition, 0)) for partition, offset in enumerate(topic.deleted_before)
             }
-            recovered = recover(self._files, directory, topic, now_us, known, self._options.segment_bytes)
+            recovered = recover(self._files, directory, topic, now_us, known, self._options.segment_bytes, is_new)
+            self._new.discard(topic.id)
+            self._unopened.pop(topic.id, None)
             return DiskLog(self._files, directory, topic, self._options, recovered)
 
     def delete_log(self, topic_id: int) -> None:
@@ -161,10 +175,10 @@ class DiskStore:
     def _directory(self, topic_id: int) -> Path:
         return self._topics / f"{topic_id:09d}"
 
-    def _check_manifests(self) -> None:
+    def _check_manifests(self, topics: Sequence[TopicRecord]) -> None:
         """Refuse a catalog that does not list what logs left to the archive: these messages would be skipped."""
         ends = self.catalog.manifest.ends()
-        for topic in self.catalog.topics():
+        for topic in topics:
             try:
                 mark = watermark.read(self._files, self._directory(topic.id))
             except (Damaged, UnknownFormat):
@@ -176,12 +190,12 @@ class DiskStore:
                 lost = f"if it is lost, `headrace doctor {path} --repair` accepts this one"
                 raise StoreUnavailable(str(path / CATALOG), f"topic {topic.name!r}: {missing}; {lost}")
 
-    def _remove_strays(self) -> None:
+    def _remove_strays(self, known: set[int]) -> None:
         """Delete the logs and stages of topics that were being created or deleted when a process died.
 
         A log with messages of a topic that the catalog never had is kept: the catalog was lost, or is an older copy.
         """
-        known, last_topic_id = {topic.id for topic in self.catalog.topics()}, self.catalog.last_topic_id()
+        last_topic_id = self.catalog.last_topic_id()
         directories = {self._directory(topic_id).name for topic_id in known}
         for name in self._files.list_directory(self._topics):
             if name in directories or not DIRECTORY_NAME.fullmatch(name):

@@ -80,9 +80,22 @@ class TestTail:
     def test_what_is_found_is_synced_before_it_counts(self, tmp_path: Path) -> None:
         files = FailingFiles()
         topic = filled(tmp_path, 1, files=files)
-        topic.close()
+        topic.kill()
         files.calls.clear()
         topic.open()
+        assert "sync" in files.calls
+
+    def test_what_the_watermark_covers_is_on_the_device(self, tmp_path: Path) -> None:
+        files = FailingFiles()
+        topic = filled(tmp_path, 1, files=files)
+        topic.close()
+        files.calls.clear()
+        assert values_in(topic.open()) == numbered(1)
+        assert "sync" not in files.calls
+        topic.publish(values(b"1"))
+        topic.kill()
+        files.calls.clear()
+        assert values_in(topic.open()) == numbered(2)
         assert "sync" in files.calls
 
     def test_a_segment_that_was_being_begun_is_removed(self, tmp_path: Path) -> None:

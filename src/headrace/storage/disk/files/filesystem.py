@@ -24,14 +24,15 @@ _COPY_BYTES = 1 << 20
 class FileSystem:
     """Plain calls to the operating system; errors are OSError."""
 
-    def make_directory(self, path: Path) -> None:
-        """Create a directory and its parents, durably; it may exist."""
+    def make_directory(self, path: Path) -> bool:
+        """Create a directory and its parents, durably; it may exist. Returns whether it did not."""
         missing = [each for each in (path, *path.parents) if not each.exists()]
         for made in reversed(missing):
             # Only the owner may read messages.
             made.mkdir(0o700, exist_ok=True)
             self.sync_directory(made.parent)
         path.mkdir(exist_ok=True)
+        return bool(missing)
 
     def list_directory(self, path: Path) -> list[str]:
         """The names in a directory, sorted; empty if it does not exist."""

@@ -84,10 +84,12 @@ def recover(
     now_us: int,
     committed: Mapping[int, int] | None = None,
     segment_bytes: int = SEGMENT_BYTES,
+    is_new: bool = False,
 ) -> Recovered:
     """Read a topic's directory and make it ready for writing.
 
     committed: by partition the highest offset that a group has committed, or below which messages were deleted.
+    is_new: whether this process has just created the log, durably.
     """
     damage: list[Damaged] = []
     mark = _watermark(files, directory, damage)
@@ -101,10 +103,12 @@ def recover(
         found.is_lost, complete = True, 0
         # It would be reported again at every opening.
         found.doomed.append(newest.index_path)
-    index, scanned = _cut_torn_tail(files, newest, complete, damage)
+    index, scanned = _index_newest(files, newest, complete, damage)
     newest.growing = index
-    # Segments and snapshots are relied on from here, and their names may never have been synced.
-    files.sync_directory(directory)
+    if not (is_new or _was_closed(newest, scanned, length, mark)):
+        _cut_torn_tail(files, newest, scanned, complete, length)
+        # Segments and snapshots are relied on from here, and their names may never have been synced.
+        files.sync_directory(directory)
     ends = _end_offsets(newest, index, sealed if complete else None, topic)
     raise_past_holes(ends, scanned, index, sealed)
     state = TopicState(np.zeros(topic.partitions, np.int64))
@@ -270,16 +274,27 @@ def _swept_logs(files: FileSystem, directory: Path, found: _Found) -> list[Path]
     return listed.logs
 
 
-def _cut_torn_tail(
+def _index_newest(
     files: FileSystem, segment: Segment, complete: int, damage: list[Damaged]
 ) -> tuple[GrowingIndex, Scanned]:
-    """Index the newest segment, whose first `complete` bytes were written completely, and truncate its torn tail."""
-    view = files.map(segment.path)
-    index, scanned = index_anew(view, segment.header, str(segment.path), complete)
+    """Index the newest segment, whose first `complete` bytes were written completely."""
+    index, scanned = index_anew(files.map(segment.path), segment.header, str(segment.path), complete)
     damage += inspection.damage_of(segment.path, scanned)
+    return index, scanned
+
+
+def _was_closed(newest: Segment, scanned: Scanned, length: int, mark: Watermark | None) -> bool:
+    """Whether nothing was written since the watermark: it is written after what it covers is on the device."""
+    written = (newest.header.first_number, length)
+    return mark is not None and (mark.segment, mark.bytes) == written and scanned.end == length
+
+
+def _cut_torn_tail(files: FileSystem, segment: Segment, scanned: Scanned, complete: int, length: int) -> None:
+    """Truncate the torn tail of the newest segment, and bring the rest of it to the device."""
+    view = files.map(segment.path)
     handle = files.open(segment.path)
     try:
-        if scanned.end < len(view):
+        if scanned.end < length:
             files.truncate(handle, scanned.end)
         # What is found here counts as published, but its writer may have died before the sync. If that sync failed, the
         # kernel believes that the pages are clean although they are not on the device: only writing them again helps.
@@ -289,7 +304,6 @@ def _cut_torn_tail(
         files.sync(handle)
     finally:
         files.close(handle)
-    return index, scanned
 
 
 def _end_offsets(newest: Segment, index: GrowingIndex, sealed: SealedIndex | None, topic: TopicRecord) -> Int64s:
