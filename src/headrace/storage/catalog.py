@@ -43,6 +43,7 @@ from headrace.storage.group_row import (
     group_of,
     group_values,
     groups_query,
+    highest_offsets,
     important_offsets,
     member_values,
     note_of,
@@ -230,13 +231,13 @@ class Catalog:
 
     def groups(self, topic_id: int) -> list[Group]:
         """The groups of a topic by name, with their stored members."""
-        rows = self._do(lambda connection: connection.execute(groups_query(all_groups.c.topicid == topic_id)).all())
-        return sorted((group_of(row) for row in rows), key=lambda group: group.name)
+        return sorted(self.groups_by_topic(topic_id).get(topic_id, []), key=lambda group: group.name)
 
-    def groups_by_topic(self) -> dict[int, list[Group]]:
-        """The groups of every topic that has any, in no order, with their stored members."""
+    def groups_by_topic(self, *topic_ids: int) -> dict[int, list[Group]]:
+        """The same by topic, in no order, of all topics if none is named."""
+        query = groups_query(*([all_groups.c.topicid.in_(topic_ids)] if topic_ids else []))
         found: dict[int, list[Group]] = {}
-        for row in self._do(lambda connection: connection.execute(groups_query()).all()):
+        for row in self._do(lambda connection: connection.execute(query).all()):
             found.setdefault(row.topicid, []).append(group_of(row))
         return found
 
@@ -368,15 +369,7 @@ class Catalog:
 
     def highest_offsets(self, topic_id: int | None = None) -> dict[int, dict[int, int]]:
         """By topic, all or one, and partition the highest offset that a group has committed."""
-        columns = all_consumers.c
-        place = columns.topicid, columns.partition
-        query = select(*place, func.max(columns.queueoffset)).group_by(*place)
-        if topic_id is not None:
-            query = query.where(columns.topicid == topic_id)
-        found: dict[int, dict[int, int]] = {}
-        for topic, partition, offset in self._do(lambda connection: connection.execute(query).all()):
-            found.setdefault(topic, {})[partition] = offset
-        return found
+        return self._do(lambda connection: highest_offsets(connection, topic_id))
 
     # The queue API, producers
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from headrace.core.groups.group import Group, ReadFrom
@@ -259,6 +259,16 @@ def groups_query(*where: Any) -> Any:
     """All groups, or some, with their members, in no order."""
     joined = all_groups.outerjoin(all_members, _same_group())
     return select(all_groups, all_members.c.members).select_from(joined).where(*where)
+
+
+def highest_offsets(connection: Connection, topic_id: int | None) -> dict[int, dict[int, int]]:
+    """By topic, all or one, and partition the highest offset that a group has committed."""
+    topic, partition, offset = all_consumers.c.topicid, all_consumers.c.partition, all_consumers.c.queueoffset
+    query = select(topic, partition, func.max(offset)).group_by(topic, partition)
+    found: dict[int, dict[int, int]] = {}
+    for row in connection.execute(query if topic_id is None else query.where(topic == topic_id)):
+        found.setdefault(row[0], {})[row[1]] = row[2]
+    return found
 
 
 def important_offsets(connection: Connection, topic_id: int) -> dict[str, dict[int, int]]:

@@ -404,11 +404,8 @@ class Topics:
             self._is_shared,
         )
         catalog = self._store.catalog
-        stored = (
-            SharedGroupStore(topic, catalog)
-            if self._is_shared
-            else LocalGroupStore(topic, catalog, self._ledger, groups)
-        )
+        local = None if self._is_shared else LocalGroupStore(topic, catalog, self._ledger, groups)
+        stored = local or SharedGroupStore(topic, catalog)
         announce = partial(self._announce, group_notification(record.id))
         known = Groups(topic, stored, announce, self._clock, self._servers, self._settings)
         if not self._is_shared:
