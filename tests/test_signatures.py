@@ -64,6 +64,7 @@ IGNORED_FIELDS = {
         "check_store",
         "last_store_check",
         "last_commits",
+        "describe_topics",
     )
 }
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from bench.report import Report
 from bench.rounds import best_costs, report_slowness, report_speed
+from bench.spark.planning import planning
 from bench.spark.site import Site, open_site, to_nowhere, watching_workers
 from bench.spark.typed import typed
 
@@ -187,6 +188,7 @@ def main() -> None:
         reading(report, site, count)
         typed(report, site, count)
         scattered(report, site, 100_000)
+        planning(report, site)
         idle(report, site)
         little(report, site, 6 if arguments.quick else 12)
     report.end()

@@ -103,6 +103,8 @@ PUBLISHING: list[tuple[str, Call]] = [
     ("topics", lambda broker: broker.last_commits("orders", "w")),
     ("topic name", lambda broker: broker.last_commits(["orders", ""], "w")),
     ("number of topics", lambda broker: broker.last_commits(["orders"] * 257, "w")),
+    ("topics", lambda broker: broker.describe_topics("orders")),
+    ("number of topics", lambda broker: broker.describe_topics(["orders"] * 257)),
     ("stage", lambda broker: broker.stage("orders", batch(b"a"), "")),
     ("stage", lambda broker: broker.stage("orders", batch(b"a"), 7)),  # type: ignore[arg-type]
     ("stage", lambda broker: broker.stage("orders", batch(b"a"), "s\n")),

@@ -366,3 +366,11 @@ def test_a_store_holds_a_bounded_number_of_partitions(site: Site) -> None:
 def test_the_number_of_topics_has_a_hard_bound() -> None:
     with pytest.raises(InvalidInput, match="topics_max"):
         BrokerSettings(topics_max=100_001)
+
+
+def test_many_topics_are_described_at_once(broker: Broker) -> None:
+    for name, partitions in (("Orders", 2), ("payments", 1)):
+        broker.create_topic(name, partitions=partitions)
+    found = broker.describe_topics(["payments", "orders", "missing"])
+    assert found == [broker.describe_topic("payments"), broker.describe_topic("Orders")]
+    assert broker.describe_topics([]) == []

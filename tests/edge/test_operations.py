@@ -535,6 +535,21 @@ def test_last_commits_are_told_only_to_writers_that_may_publish(servers: Servers
     assert told == wanted | {"other topic": {"other-known"}}
 
 
+def test_topics_are_described_only_to_readers(servers: Servers) -> None:
+    for topic in ("mine-read", "other-read"):
+        servers.site.broker.create_topic(topic)
+    url, told = f"headrace://127.0.0.1:{servers.flight.port}", {}
+    for token in TOKENS[4:]:
+        with connect(url, servers.texts[token.name]) as client:
+            told[token.name] = {topic.name for topic in client.describe_topics(["mine-read", "other-read"])}
+    everywhere = [token for token in TOKENS[4:] if token.outcome("describe_topic", False, GROUP) == "admitted"]
+    here = [token for token in TOKENS[4:] if token.outcome("describe_topic", True, GROUP) == "admitted"]
+    wanted: dict[str, set[str]] = {token.name: set() for token in TOKENS[4:]}
+    wanted |= {token.name: {"mine-read"} for token in here}
+    wanted |= {token.name: {"mine-read", "other-read"} for token in everywhere}
+    assert told == wanted | {"other topic": {"other-read"}}
+
+
 def test_a_stage_belongs_to_the_token_that_wrote_it(servers: Servers) -> None:
     servers.site.broker.create_topic("staged")
     grants = [("staged", ["publish"])]

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from headrace.broker import Broker
 from headrace.broker.read.wakeups import Wakeups
 from headrace.client import Client
+from headrace.client.retry import Calls
 from headrace.core.errors import InvalidInput, MessagesLost, TopicNotFound
 from headrace.spark.options import read_options
 from headrace.spark.reader import split_reader as split_reading
@@ -23,6 +24,7 @@ from headrace.spark.reader import stream_offsets
 from headrace.spark.reader.batch_reader import row_reader
 from headrace.spark.reader.splits import PartitionKey, Range, Split
 from headrace.spark.reader.stream_reader import StreamReader
+from headrace.wire.operations import Operation, name_of
 from tests.spark.conftest import AdvancingClock
 from tests.spark.topics import numbers, publish, wait_until
 
@@ -92,6 +94,29 @@ def test_a_batch_ends_at_what_is_there(client: Client, url: str, topic: str) -> 
     assert planned(reader, start, end) == [(0, 0, 5), (1, 0, 5)]
     assert planned(reader, end, end) == []
     assert reader.reportLatestOffset() == end
+
+
+def test_many_topics_are_planned_in_few_requests(
+    client: Client, url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.spark.reader.topic_selection.DESCRIBED_TOPICS_MAX", 5)
+    for number in range(12):
+        client.create_topic(f"{topic}-{number}")
+        publish(client, f"{topic}-{number}", [b"a"])
+    calls, call = [], Calls.__call__
+
+    def counted(of: Calls, operation: Operation[Any]) -> Any:
+        calls.append(name_of(operation))
+        return call(of, operation)
+
+    monkeypatch.setattr(Calls, "__call__", counted)
+    reader = reader_of(url, "", topicPattern=f"{topic}-.*")
+    look = ["list_topics", *["describe_topics"] * 3]
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    assert calls == look * 2
+    assert len(planned(reader, start, end)) == 12
+    assert calls == look * 3
 
 
 def test_nothing_new_is_the_very_same_offset(client: Client, url: str, topic: str) -> None:

@@ -34,6 +34,7 @@ class AsyncClient(ThreadBridge[Client]):
     alter_topic = awaited(Client.alter_topic)
     delete_topic = awaited(Client.delete_topic)
     describe_topic = awaited(Client.describe_topic)
+    describe_topics = awaited(Client.describe_topics)
     list_topics = awaited(Client.list_topics)
     trim_topic = awaited(Client.trim_topic)
     delete_messages = awaited(Client.delete_messages)

@@ -57,18 +57,20 @@ from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSe
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.checks import check_index, check_seconds, check_whole
-from headrace.core.errors import IdNotFound, InvalidInput, MessagesHeld, TopicDeleted, TopicNotFound
+from headrace.core.errors import IdNotFound, InvalidInput, MessagesHeld, StorageError, TopicDeleted, TopicNotFound
 from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group, Held, ReadFrom
 from headrace.core.health.findings import Health
 from headrace.core.limits import (
     CLOCK_COMPARE_SECONDS,
+    DESCRIBED_TOPICS_MAX,
     FETCH_BYTES_DEFAULT,
     FETCH_BYTES_MAX,
     FETCH_MESSAGES_DEFAULT,
     FETCH_MESSAGES_MAX,
     FETCH_WAIT_SECONDS_MAX,
     HEALTH_CHECK_SECONDS,
+    LAST_COMMITS_TOPICS_MAX,
     MAX_POLL_SECONDS,
     MICROSECONDS,
     SEQNO_MAX,
@@ -324,6 +326,14 @@ class Broker:
         """Describe a topic."""
         return describe_topic(self._topics.find(name))
 
+    def describe_topics(self, topics: Sequence[str]) -> list[TopicDescription]:
+        """Describe some topics, but those that are not found, or cannot be opened: `describe_topic` says why."""
+        found = []
+        for name in check_topics(topics, DESCRIBED_TOPICS_MAX):
+            with suppress(TopicNotFound, TopicDeleted, StorageError):
+                found.append(describe_topic(self._topics.find(name)))
+        return found
+
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Start and end offset by partition."""
         return self._topics.find(topic).topic.offsets().by_partition()
@@ -455,7 +465,7 @@ class Broker:
     def last_commits(self, topics: Sequence[str], writer: str) -> dict[str, CommitKey]:
         """The last commit of a writer in each of some topics; those that do not exist, or have none, are left out."""
         name, keys = check_id("writer", writer), {}
-        for topic in check_topics(topics):
+        for topic in check_topics(topics, LAST_COMMITS_TOPICS_MAX):
             with suppress(TopicNotFound, TopicDeleted):
                 keys[topic] = self._topics.find(topic).topic.between_commits(lambda state: state.last_key(name))
         return {topic: key for topic, key in keys.items() if key is not None}

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.core.checks import check_index, check_whole
 from headrace.core.errors import InvalidInput
-from headrace.core.limits import LAST_COMMITS_TOPICS_MAX, PARTITIONS_MAX, SEQNO_MAX
+from headrace.core.limits import PARTITIONS_MAX, SEQNO_MAX
 from headrace.core.names import check_id, check_topic_name
 from headrace.core.publish.state import FINGERPRINT_BITS, CommitKey
 from headrace.core.reports.descriptions import Staged
@@ -93,11 +93,11 @@ def check_epoch(epoch: object) -> int:
     return check_whole("epoch", epoch, 0, SEQNO_MAX)
 
 
-def check_topics(topics: object) -> list[str]:
+def check_topics(topics: object, topics_max: int) -> list[str]:
     """The names of the topics that one request asks about."""
     if not isinstance(topics, Sequence) or isinstance(topics, str):
         raise InvalidInput("topics", repr(topics)[:100], "it must be a list of topic names")
-    check_whole("number of topics", len(topics), 0, LAST_COMMITS_TOPICS_MAX)
+    check_whole("number of topics", len(topics), 0, topics_max)
     return [check_topic_name(topic) for topic in topics]
 
 

@@ -207,6 +207,10 @@ class Client:
         """Describe a topic."""
         return self._calls(wire.DescribeTopic(name))
 
+    def describe_topics(self, topics: Sequence[str]) -> list[TopicDescription]:
+        """Describe up to 256 topics in one request, but those that the token may not read, or that are not found."""
+        return self._calls(wire.DescribeTopics("*", list(topics)))
+
     def list_topics(self) -> list[str]:
         """The topics on which the token has any right."""
         return self._calls(wire.ListTopics("*"))

@@ -78,6 +78,8 @@ SOURCES_LISTED_MAX = 100_000
 WRITERS_MAX = 100_000
 # For how many topics one request may ask for the last commit of a writer.
 LAST_COMMITS_TOPICS_MAX = 256
+# How many topics one request may ask to be described.
+DESCRIBED_TOPICS_MAX = 256
 
 # Number of open producers that a broker remembers; above it the one opened first is forgotten.
 PRODUCERS_MAX = 100_000

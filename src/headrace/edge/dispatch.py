@@ -193,6 +193,10 @@ def _last_commits(operation: wire.LastCommits, broker: Broker, principal: Princi
     return broker.last_commits(permitted, operation.writer)
 
 
+def _describe_topics(operation: wire.DescribeTopics, broker: Broker, principal: Principal) -> list[TopicDescription]:
+    return broker.describe_topics([each for each in operation.topics if principal.may("describe_topic", each)])
+
+
 _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.ListTopics: _list_topics,
     wire.ListPipelines: _list_pipelines,
@@ -215,4 +219,5 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.LeaveGroup: _leave_group,
     wire.ListClients: _list_clients,
     wire.LastCommits: _last_commits,
+    wire.DescribeTopics: _describe_topics,
 }

@@ -6,6 +6,7 @@ With the option `topic` or `topicPattern` only those topics are described. One t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ class MetadataReader(DataSourceReader):
         yield pa.RecordBatch.from_pylist(rows, schema=self._schema)
 
     def _rows(self, client: Client) -> list[dict[str, Any]]:
-        topics = [topic for name in self._names(client) if (topic := _described(client, name)) is not None]
+        topics = self._topics(client)
         if self._options.metadata == "topics":
             return [_topic_row(topic) for topic in topics]
         if self._options.metadata == "partitions":
@@ -46,20 +47,11 @@ class MetadataReader(DataSourceReader):
         groups = [_group(client, topic.name, name) for topic in topics for name in topic.groups]
         return [row for group in groups if group is not None for row in _group_rows(group)]
 
-    def _names(self, client: Client) -> list[str]:
+    def _topics(self, client: Client) -> list[TopicDescription]:
         subscription = self._options.subscription
-        if subscription.topics:
-            return [client.describe_topic(name).name for name in subscription.topics]
-        names = client.list_topics()
-        return names if subscription.pattern is None else [name for name in names if subscription.selects(name)]
-
-
-def _described(client: Client, name: str) -> TopicDescription | None:
-    """A topic, or none if it was deleted since it was listed."""
-    try:
-        return client.describe_topic(name)
-    except DELETED:
-        return None
+        if subscription.topics or subscription.pattern is not None:
+            return subscription.described(client)
+        return replace(subscription, pattern="(?s).*").described(client)
 
 
 def _group(client: Client, topic: str, name: str) -> GroupDescription | None:

@@ -102,6 +102,14 @@ class DescribeTopic(Operation[TopicDescription], tag="describe_topic"):
     need: ClassVar = READ
 
 
+class DescribeTopics(Operation[list[TopicDescription]], tag="describe_topics"):
+    """Describe some topics, but those that the caller may not read, or that cannot be found. `topic` is ignored."""
+
+    need: ClassVar = AUTHENTICATED
+    on_topic: ClassVar = False
+    topics: list[str]
+
+
 class ListTopics(Operation[list[str]], tag="list_topics"):
     """The topics on which the caller has any right; `topic` is a pattern, `*` for all."""
 

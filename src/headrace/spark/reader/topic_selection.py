@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from headrace.client import Client
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.errors import InvalidInput, TopicDeleted, TopicNotFound
+from headrace.core.limits import DESCRIBED_TOPICS_MAX
 from headrace.core.names import topic_key
 from headrace.core.positions import Earliest, Latest, OffsetsAtTime, Position, moment, resolve
 from headrace.core.reports.descriptions import TopicDescription
@@ -54,7 +55,7 @@ class TopicSelection:
 
     def descriptions(self, may_lack: bool = False) -> list[TopicDescription]:
         """Every topic as it is now."""
-        return self.connection.call(lambda client: self._each(client, client.describe_topic, may_lack))
+        return self.connection.call(lambda client: self.described(client, may_lack))
 
     def wait(self, known: Mapping[PartitionKey, int], seconds: float) -> None:
         """Wait until a topic has other ends than the known ones, or the time is up.
@@ -103,17 +104,34 @@ class TopicSelection:
         """The archive of every topic, with the offsets that the topic had right after it was looked up."""
         return self.connection.call(lambda client: self._each(client, client.archive))
 
-    def _each(self, client: Client, look: Callable[[str], Found], may_lack: bool = False) -> list[Found]:
+    def described(self, client: Client, may_lack: bool = False) -> list[TopicDescription]:
+        """The same in one attempt: hundreds in a request, and those that it leaves out alone, which says why."""
+        names = self._names(client)
+        together = _together(client, names) if len(names) > 1 else {}
+        return self._each(client, lambda name: together.get(name) or client.describe_topic(name), may_lack, names)
+
+    def _names(self, client: Client) -> Sequence[str]:
+        return self.topics if self.pattern is None else list(filter(self.selects, client.list_topics()))
+
+    def _each(
+        self, client: Client, look: Callable[[str], Found], may_lack: bool = False, names: Sequence[str] | None = None
+    ) -> list[Found]:
         """What is found of every topic; one that matches the pattern may be deleted after it was listed."""
-        names = self.topics if self.pattern is None else filter(self.selects, client.list_topics())
         found = []
-        for name in names:
+        for name in self._names(client) if names is None else names:
             try:
                 found.append(look(name))
             except DELETED:
                 if self.pattern is None and not may_lack:
                     raise
         return found
+
+
+def _together(client: Client, names: Sequence[str]) -> dict[str, TopicDescription]:
+    """The descriptions of topics by the names that were asked for, as far as the broker gives them."""
+    parts = (names[first : first + DESCRIBED_TOPICS_MAX] for first in range(0, len(names), DESCRIBED_TOPICS_MAX))
+    found = {topic_key(topic.name): topic for part in parts for topic in client.describe_topics(part)}
+    return {name: found[key] for name in names if (key := topic_key(name)) in found}
 
 
 def selects(topic: str, topics: Iterable[str], pattern: str | None) -> bool:
