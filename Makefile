@@ -25,7 +25,8 @@ endif
 PYTEST := $(BIN)/python -m pytest
 # Processes share out the test files, in the order that tests/conftest.py gives them: one more than a small machine has
 # cores, since a fifth of the time is waiting. A test that hangs fails, with the stacks of all threads.
-PARALLEL := $(PYTEST) --dist=loadfile --no-loadscope-reorder --timeout=300 --numprocesses
+IN_PARALLEL := --dist=loadfile --no-loadscope-reorder --timeout=300 --numprocesses
+PARALLEL := $(PYTEST) $(IN_PARALLEL)
 # Each of those processes starts a Java of its own, so these tests run separately, in fewer processes.
 ON_SPARK := tests/spark $(wildcard tests/pipeline) tests/cli/test_demo.py tests/campaign/test_spark_kills.py
 COVERED := --cov-branch --cov-report=term --cov-fail-under=100
@@ -169,7 +170,8 @@ test-oldest-spark:  ## the data source on the oldest Spark that is supported
 	$(PYTHON) -m venv $(OLDEST_SPARK)
 	grep -v '^pyspark==' constraints.txt > $(OLDEST_SPARK)/constraints.txt
 	$(OLDEST_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST_SPARK)/constraints.txt --editable '.[dev]' 'pyspark[connect]==4.2.0'
-	$(OLDEST_SPARK)/bin/python -m pytest tests/spark
+	$(OLDEST_SPARK)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(OLDEST_SPARK)/constraints.txt --no-deps $(S3_SERVER)
+	$(OLDEST_SPARK)/bin/python -m pytest $(IN_PARALLEL) 2 tests/spark
 
 campaign: install  ## long random runs: SECONDS=300 a store, KILLS=30, SEED=N
 	$(BIN)/python -m tests.campaign --seconds $(SECONDS) --seed $(SEED) $(CAMPAIGN)
