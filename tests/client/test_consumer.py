@@ -248,9 +248,16 @@ def test_commit_reports_partitions_that_others_have_now_and_commits_the_rest(cli
 def test_member_whose_session_ran_out_joins_again_by_itself(client: Client, broker: Broker) -> None:
     client.create_topic("orders", partitions=2)
     fill(client, "orders", 10)
-    with client.consumer("orders", group="billing", member_id="me", session_timeout_seconds=600) as consumer:
+    lost: list[int] = []
+    with client.consumer(
+        "orders", group="billing", member_id="me", session_timeout_seconds=600, on_lost=lost.extend
+    ) as consumer:
         values = take(consumer, 10)
+        consumer.commit()
         broker.leave_group("orders", "billing", "me")
+        # Until it has noticed, what it reads under its old session would come again.
+        while not lost:
+            assert not consumer.poll(timeout=0.1).num_rows
         fill(client, "orders", 10, first=10)
         values += take(consumer, 10)
         assert Counter(values) == Counter(b"%d" % number for number in range(20))
