@@ -152,6 +152,7 @@ kafka-go:
 
 test-kafka-tools: install kafka-go kafka-jars kafka-javascript kafka-spark  ## clients of Kafka; needs Go, Java, Maven, Node.js
 	$(PYTEST) -m kafka_tools tests/kafka_tools
+	$(BIN)/python -m tests.kafka_tools.comparison
 
 # An S3 server in Go that keeps objects as files. Its name is that of its module.
 S3_MODULE := github.com/versity/versitygw/cmd/versitygw@v1.8.0

@@ -6,6 +6,7 @@ The jars come by `make kafka-jars`. A sync of every write is a setting of the br
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -29,21 +30,21 @@ class Broker:
     port: int
 
 
-def started(directory: Path, synced: bool) -> Broker:
+def started(directory: Path, synced: bool, more: Mapping[str, str] | None = None) -> Broker:
     """One broker that is its own controller, on an empty directory; `synced` has it sync every write."""
     java = processes.find("java", "a JRE of version 17 or newer")
     if not list(JARS.glob("kafka_*.jar")):
         raise Missing("the jars of Apache Kafka are missing: make kafka-jars")
     port, controller = processes.free_port(), processes.free_port()
     config = directory / "server.properties"
-    config.write_text(_config(directory, port, controller, synced))
+    config.write_text(_config(directory, port, controller, synced, more or {}))
     program = [java, HEAP, "-cp", f"{JARS}/*"]
     processes.run([*program, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(config)], directory)
     return Broker(processes.start([*program, "kafka.Kafka", str(config)], port, directory), port)
 
 
-def _config(directory: Path, port: int, controller: int, synced: bool) -> str:
-    settings = {
+def _config(directory: Path, port: int, controller: int, synced: bool, more: Mapping[str, str]) -> str:
+    settings: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -57,7 +58,7 @@ def _config(directory: Path, port: int, controller: int, synced: bool) -> str:
     }
     if synced:
         settings["log.flush.interval.messages"] = 1
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+    return "".join(f"{name}={value}\n" for name, value in (settings | dict(more)).items())
 
 
 class Kafka(Peer):

@@ -33,7 +33,7 @@ CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, OFFSET_FOR_EPOCH = 19, 20, 21, 23
 OFFSET_COMMIT, OFFSET_FETCH = 8, 9
 DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS, INCREMENTAL = 32, 33, 37, 44
 DESCRIBE_TOPIC_PARTITIONS = 75
-OUT_OF_RANGE, UNKNOWN, INVALID, UNKNOWN_ID, INVALID_PARTITIONS = 1, 3, 42, 100, 37
+OUT_OF_RANGE, UNKNOWN, UNSUPPORTED, INVALID, UNKNOWN_ID, INVALID_PARTITIONS = 1, 3, 35, 42, 100, 37
 WIDE = 10_000
 HUGE, SMALL = (1 << 31) - 1, -(1 << 31)
 MEGABYTE = 1 << 20
@@ -187,10 +187,10 @@ def test_partitions_and_offsets_that_cannot_be(site: Site, client: RawClient, ca
             limits = {"max_bytes": SMALL, "max_wait": SMALL if offset < 0 else 1, "min_bytes": HUGE}
             (found,) = fetch(client, "numbers-of", asked(0, offset=offset, bytes_max=SMALL), **limits).responses
             assert [each.error_code for each in found.partitions] == [OUT_OF_RANGE]
-        for time_ms, offset in ((-7, 0), (-(1 << 63), 0), ((1 << 63) - 1, -1)):
+        for time_ms, error in ((-7, UNSUPPORTED), (-(1 << 63), UNSUPPORTED), ((1 << 63) - 1, 0)):
             partitions = [{"partition_index": 0, "timestamp": time_ms}]
             (topic,) = client.call(LIST_OFFSETS, 5, topics=[{"name": "numbers-of", "partitions": partitions}]).topics
-            assert [(each.error_code, each.offset) for each in topic.partitions] == [(0, offset)]
+            assert [(each.error_code, each.offset) for each in topic.partitions] == [(error, -1)]
         for count in (0, -1, SMALL, HUGE):
             grown = {"name": "numbers-of", "count": count, "assignments": None}
             (result,) = client.call(CREATE_PARTITIONS, 3, topics=[grown], timeout=SMALL).results

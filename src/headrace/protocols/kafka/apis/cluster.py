@@ -24,6 +24,9 @@ CLUSTER_ID: Final = "headrace"
 AS_CLIENTS_CHOOSE: Final[TopicOptions] = {"key_hash": "murmur2"}
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
+# Kinds of what a client connects to.
+_SERVERS: Final = 1
+_CONTROLLERS: Final = 2
 # What DescribeTopicPartitions gives at once.
 PARTITIONS_PER_ANSWER: Final = 2_000
 
@@ -211,13 +214,16 @@ def _coordinators(call: Call, keys: list[str], kind: int) -> list[dict[str, Any]
 
 
 async def describe_cluster(call: Call, request: Any) -> dict[str, Any]:
-    """The servers."""
+    """The servers. Clients may say what they take this for, which is a server and no controller."""
+    if (kind := getattr(request, "endpoint_type", _SERVERS)) != _SERVERS:
+        code = ErrorCode.mismatched_endpoint_type if kind == _CONTROLLERS else ErrorCode.unsupported_endpoint_type
+        return {"error_code": code, "endpoint_type": _SERVERS, "cluster_id": "", "brokers": []}
     return {
         "error_code": ErrorCode.none,
         "cluster_id": CLUSTER_ID,
         "controller_id": call.parts.nodes.own_id,
         "brokers": _brokers(call),
-        "endpoint_type": 1,
+        "endpoint_type": _SERVERS,
         **_operations(call, request),
     }
 

@@ -29,8 +29,8 @@ _DELETE: Final = 1
 # Where a value comes from, and of which type it is, by Kafka's numbers.
 _OF_TOPIC: Final = 1
 _DEFAULT: Final = 5
-_STRING, _INT, _LONG = 2, 3, 5
-_KINDS: Final[dict[Kind, int]] = {"boolean": 1, "string": _STRING, "int": _INT, "long": _LONG, "double": 6}
+_BOOLEAN, _STRING, _INT, _LONG, _LIST = 1, 2, 3, 5, 7
+_KINDS: Final[dict[Kind, int]] = {"boolean": _BOOLEAN, "string": _STRING, "int": _INT, "long": _LONG, "double": 6}
 _UNLIMITED: Final = "-1"
 
 
@@ -79,10 +79,10 @@ CONFIGS: Final = {
     "max.message.bytes": _Config("message_bytes_max", _INT, int, str),
     "message.timestamp.type": _Config("timestamp_type", _STRING, _timestamp_type, _shown_timestamp_type),
 }
-# What can only have this value here, and why.
+# What can only have this value here, of which type it is, and why.
 _FIXED: Final = {
-    "cleanup.policy": ("delete", "topics are not compacted here: messages would be deleted by time instead"),
-    "unclean.leader.election.enable": ("false", "there is one replica"),
+    "cleanup.policy": ("delete", _LIST, "topics are not compacted here: messages would be deleted by time instead"),
+    "unclean.leader.election.enable": ("false", _BOOLEAN, "there is one replica"),
 }
 _ALL: Final = frozenset({*CONFIGS, *_FIXED, *KEPT_CONFIGS})
 # Topics whose configs a thread describes, before there is room for the next.
@@ -95,7 +95,7 @@ def settings_of(configs: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     kept: dict[str, str] = {}
     for name, value in configs:
         if name in _FIXED:
-            only, reason = _FIXED[name]
+            only, _, reason = _FIXED[name]
             if value not in (None, only):
                 raise InvalidInput(name, repr(value)[:100], f"it can only be {only}: {reason}")
         elif name not in _ALL:
@@ -206,7 +206,7 @@ def _default(config: _Config) -> Any:
 _DEFAULTS: Final = {
     **{name: _entry(name, config.show(_default(config)), config.kind) for name, config in CONFIGS.items()},
     **{name: _entry(name, kept.default, _KINDS[kept.kind]) for name, kept in KEPT_CONFIGS.items()},
-    **{name: _entry(name, only, _STRING, is_fixed=True) for name, (only, _) in _FIXED.items()},
+    **{name: _entry(name, only, kind, is_fixed=True) for name, (only, kind, _) in _FIXED.items()},
 }
 # What a topic with its configs counts in an answer, beside those that were changed; shared entries take a quarter.
 CONFIGS_ELEMENTS: Final = 1 + -(-len(_DEFAULTS) // 4)

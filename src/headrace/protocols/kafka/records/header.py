@@ -35,15 +35,9 @@ class BadRecords(Exception):
 
 
 class CorruptRecords(BadRecords):
-    """The bytes are not what was sent: false lengths, or a checksum that differs."""
+    """A checksum differs, or something does not decompress: clients send it again."""
 
     error = "corrupt_message"
-
-
-class UnsupportedFormat(BadRecords):
-    """Records of a format before 2."""
-
-    error = "unsupported_for_message_format"
 
 
 class UnsupportedCodec(BadRecords):
@@ -96,13 +90,13 @@ def is_compressed(batch: memoryview) -> bool:
 def read_header(batch: memoryview) -> BatchHeader:
     """The head of the one batch that these bytes are."""
     if len(batch) > _LENGTH_FROM + 4 and batch[_FRAME.size - 5] != _FORMAT:
-        raise UnsupportedFormat(f"record format {batch[_FRAME.size - 5]}: only format 2 is accepted")
+        raise BadRecords(f"record format {batch[_FRAME.size - 5]}: only format 2 is accepted")
     if len(batch) < HEADER_BYTES:
         raise CorruptRecords(f"{len(batch)} bytes are too few for a record batch")
     base_offset, length, _, _, checksum = _FRAME.unpack_from(batch)
     if length != len(batch) - _LENGTH_FROM:
         left = len(batch) - _LENGTH_FROM
-        raise CorruptRecords(f"the batch says it has {length} bytes and there are {left}: send one batch per partition")
+        raise BadRecords(f"the batch says it has {length} bytes and there are {left}: send one batch per partition")
     if crc32c(batch[_FRAME.size :]) != checksum:
         raise CorruptRecords("the checksum of the record batch is wrong")
     return BatchHeader(base_offset, *_BODY.unpack_from(batch, _FRAME.size))

@@ -87,7 +87,8 @@ async def _described(call: Call, name: str, stored: Mapping[str, list[str]]) -> 
         # Others have their turn between two names.
         await asyncio.sleep(0)
         first = groups[0]
-        told = {"group_state": first.state.value, "protocol_type": first.protocol_type, "protocol_data": first.protocol}
+        chosen = first.protocol if first.state == State.STABLE else ""
+        told = {"group_state": first.state.value, "protocol_type": first.protocol_type, "protocol_data": chosen}
         return answer | told | {"members": members}
     if composed(name) in stored:
         return answer | {"group_state": State.EMPTY.value, "protocol_type": _CONSUMER}

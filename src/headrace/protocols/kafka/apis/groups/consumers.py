@@ -80,6 +80,10 @@ async def _answer(call: Call, request: Any) -> dict[str, Any]:
             call.principal, group_id, request.member_id, request.instance_id, request.member_epoch
         )
         return {"member_id": request.member_id, "member_epoch": request.member_epoch, "assignment": None}
+    if request.member_epoch == JOINING and (request.rebalance_timeout < 0 or request.topic_partitions is None):
+        raise InvalidInput(
+            "member", repr(request.member_id)[:100], "one that joins names a timeout and its partitions, if only none"
+        )
     if request.server_assignor not in _ASSIGNORS:
         return _refused(ErrorCode.unsupported_assignor, "assignors are uniform and range")
     for field in (request.member_id, request.instance_id or "", request.rack_id or ""):
@@ -210,7 +214,7 @@ async def consumer_group_describe(call: Call, request: Any) -> dict[str, Any]:
 
 
 async def _described(call: Call, name: str) -> dict[str, Any]:
-    answer: dict[str, Any] = {"error_code": ErrorCode.none, "group_id": name, "group_state": "Dead", "members": []}
+    answer: dict[str, Any] = {"error_code": ErrorCode.none, "group_id": name, "members": []}
     if not call.parts.nodes.is_coordinator(name):
         return answer | {"error_code": ErrorCode.not_coordinator}
     visible = [each for each in seen(call, name) if isinstance(each, ConsumerGroup)]

@@ -108,6 +108,9 @@ def _partitions(
         if not 0 <= partition < len(bounds.end):
             answers.append(_failed(partition, ErrorCode.unknown_topic_or_partition))
             continue
+        if each.timestamp < 0 and each.timestamp not in _WORDS:
+            answers.append(_failed(partition, ErrorCode.unsupported_version))
+            continue
         start, end = int(bounds.start[partition]), int(bounds.end[partition])
         answer = {"partition_index": partition, "error_code": ErrorCode.none, "leader_epoch": 0, **_NOTHING}
         answers.append(answer)
@@ -137,9 +140,9 @@ def _search_together(reader: TopicReader, time_ms: int, group: Mapping[int, _Sea
     if time_ms == _MAX_TIMESTAMP:
         found = {partition: each.end - 1 for partition, each in group.items()}
     else:
-        found = reader.positions_at(min(max(0, time_ms) * _MILLISECOND_US, TIME_US_MAX), list(group))
+        found = reader.positions_at(min(time_ms * _MILLISECOND_US, TIME_US_MAX), list(group))
     present = {number: offset for number, offset in found.items() if group[number].start <= offset < group[number].end}
-    if time_ms >= 0 and reader.settings.timestamp_type == "created":
+    if time_ms != _MAX_TIMESTAMP and reader.settings.timestamp_type == "created":
         for partition, (offset, found_ms) in _take_created(reader, time_ms, present, group, reading).items():
             group[partition].answer.update(offset=offset, timestamp=found_ms)
     for partition, time_us in reader.times_of(present).items():

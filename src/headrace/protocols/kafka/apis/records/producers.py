@@ -22,7 +22,8 @@ async def init_producer_id(call: Call, request: Any) -> dict[str, Any]:
     call.principal.require("whoami")
     if request.transactional_id is not None:
         # No transaction is short enough. Clients give up at this code; at most others librdkafka tries again for ever.
-        return {"error_code": ErrorCode.invalid_transaction_timeout, "producer_id": -1, "producer_epoch": -1}
+        code = ErrorCode.invalid_transaction_timeout if request.transactional_id else ErrorCode.invalid_request
+        return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
     milliseconds = time.time_ns() // 1_000_000
     producer_id = (milliseconds << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
     return {"error_code": ErrorCode.none, "producer_id": producer_id, "producer_epoch": 0}

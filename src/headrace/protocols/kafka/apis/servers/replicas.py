@@ -66,11 +66,9 @@ async def list_partition_reassignments(call: Call, request: Any) -> dict[str, An
 async def describe_quorum(call: Call, request: Any) -> dict[str, Any]:
     """The servers, of which the one that is asked counts as the leader."""
     call.principal.require("whoami")
-    if [topic.topic_name for topic in request.topics] != [METADATA_TOPIC]:
-        message = f"only {METADATA_TOPIC} can be asked for"
-        return {"error_code": ErrorCode.invalid_request, "error_message": message, "topics": [], "nodes": []}
     nodes, now_ms = call.parts.nodes.all(call.advertised), time.time_ns() // 1_000_000
-    await call.hold(2 * len(nodes))
+    names = dict.fromkeys(topic.topic_name for topic in request.topics)
+    await call.hold(2 * len(nodes) + len(names), names)
     voters = [
         {
             "replica_id": node.id,
@@ -89,9 +87,12 @@ async def describe_quorum(call: Call, request: Any) -> dict[str, Any]:
         "current_voters": voters,
         "observers": [],
     }
+    unknown = {"partition_index": 0, **_UNKNOWN, "current_voters": [], "observers": []}
     return {
         "error_code": ErrorCode.none,
-        "topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}],
+        "topics": [
+            {"topic_name": name, "partitions": [partition if name == METADATA_TOPIC else unknown]} for name in names
+        ],
         "nodes": [
             {"node_id": node.id, "listeners": [{"name": "CLIENTS", "host": node.host, "port": node.port}]}
             for node in nodes

@@ -1,0 +1,1 @@
+"""Headrace beside Apache Kafka, request by request."""
