@@ -140,3 +140,16 @@ def test_messages_cannot_act_on_a_terminal(tmp_path: Path) -> None:
             assert code == 0 and "owned" in seen
             assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", seen)
         assert server.stop() == 0
+
+
+def test_a_terminal_asks_how_long_a_new_topic_keeps_its_messages(server: Server) -> None:
+    answered = (("asked", "\n", 604_800), ("typed", "soon\n90m\n", 5_400), ("chosen", "none\n", None))
+    for name, answers, seconds in answered:
+        with Terminal("topic", "create", name, "--url", server.flight_url) as terminal:
+            terminal.read_until(lambda seen, name=name: f"Delete messages of {name} after" in seen)
+            terminal.write(answers)
+            code, seen = terminal.end()
+        assert code == 0 and f"created topic {name}" in seen
+        assert ("the answer is 'soon': it must be a whole number" in seen) == (name == "typed")
+        settings = server.run("topic", "describe", name, "--json").json()["settings"]
+        assert settings["retention_seconds"] == seconds

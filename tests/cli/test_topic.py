@@ -106,3 +106,12 @@ def test_creating_a_topic_again_says_what_it_did(server: Server) -> None:
     assert server.run("topic", "create", "again", "--partitions", "3").lines() == [
         "topic again exists: 1 -> 3 partitions"
     ]
+
+
+def test_a_new_topic_that_keeps_messages_for_ever_says_so_to_scripts(server: Server) -> None:
+    made = server.run("topic", "create", "for-ever")
+    assert made.code == 0
+    assert "topic for-ever keeps its messages for ever: --retention 7d deletes older ones" in made.err
+    for name, chosen in (("a-week", "7d"), ("meant", "none")):
+        assert server.run("topic", "create", name, "--retention", chosen).err == ""
+    assert server.run("topic", "create", "for-ever").err == "", "nothing was created"

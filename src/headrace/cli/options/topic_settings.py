@@ -5,18 +5,17 @@ The help names the defaults of new topics; a server may have others (`topic_defa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.shared import text_of_file
-
-SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-BYTES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-_NONE: Final = "none"
+from headrace.core.amounts import BYTES, NONE, SECONDS
+from headrace.core.amounts import parse_amount as parse
+from headrace.core.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ class SettingsGiven:
             "local_retention_seconds": _amount("--local-retention", self.local_retention, SECONDS),
             "local_retention_bytes": _amount("--local-retention-bytes", self.local_retention_bytes, BYTES),
             "value_schema": None
-            if self.value_schema in (None, _NONE)
+            if self.value_schema in (None, NONE)
             else text_of_file("--value-schema", self.value_schema),
             "codecs": None if self.codecs is None else [codec.strip() for codec in self.codecs.split(",")],
         }
@@ -150,23 +149,21 @@ class SettingsGiven:
             "value_schema": self.value_schema,
         }
         given = {name: value for name, value in amounts.items() if value is not None}
-        return given | {name: None for name, text in unlimited.items() if text == _NONE}
+        return given | {name: None for name, text in unlimited.items() if text == NONE}
 
 
-def parse_amount(option: str, text: str, units: dict[str, int]) -> int:
+def parse_amount(option: str, text: str, units: Mapping[str, int]) -> int:
     """Parse a whole number with an optional unit suffix."""
-    number, unit = (text[:-1], units[text[-1:]]) if text[-1:] in units else (text, 1)
-    if not number.isdecimal():
-        raise Failure(
-            Exit.USAGE, f"{option} is {text!r}: it must be a whole number, optionally followed by {', '.join(units)}"
-        )
-    return int(number) * unit
+    try:
+        return parse(option, text, units)
+    except InvalidInput as error:
+        raise Failure(Exit.USAGE, str(error)) from None
 
 
-def _number(option: str, text: str | None, units: dict[str, int]) -> int | None:
+def _number(option: str, text: str | None, units: Mapping[str, int]) -> int | None:
     return None if text is None else parse_amount(option, text, units)
 
 
-def _amount(option: str, text: str | None, units: dict[str, int]) -> int | None:
+def _amount(option: str, text: str | None, units: Mapping[str, int]) -> int | None:
     """The same for a setting that may be `none`."""
-    return None if text == _NONE else _number(option, text, units)
+    return None if text == NONE else _number(option, text, units)

@@ -11,8 +11,9 @@ import typer
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Yes, confirm
-from headrace.cli.options.topic_settings import SECONDS, parse_amount
+from headrace.cli.options.topic_settings import parse_amount
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.core.amounts import SECONDS
 
 if TYPE_CHECKING:
     from headrace.core.reports.descriptions import NewToken, TokenDescription

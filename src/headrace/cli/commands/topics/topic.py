@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,8 +11,9 @@ from headrace.cli.commands.topics import topic_messages
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, Yes, confirm
-from headrace.cli.options.topic_settings import SettingsGiven
-from headrace.cli.terminal.output import print_json, print_line, print_table, time_shown
+from headrace.cli.options.topic_settings import SettingsGiven, parse_amount
+from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.core.amounts import NONE, RETENTION_SUGGESTED, SECONDS
 from headrace.core.text import bytes_shown, counted
 
 if TYPE_CHECKING:
@@ -30,12 +32,14 @@ def create(topic: Topic, *, settings: SettingsGiven, as_json: Json = False, serv
     """Create a topic.
 
     If it exists, missing partitions are added (which moves keys) and nothing else changes. Fewer partitions or other
-    settings are refused.
+    settings are refused. On a terminal, a new topic that keeps its messages for ever asks for how long instead.
     """
     given = settings.given()
     with server.connected() as client:
         before = _partitions(client, topic)
         made = client.create_topic(topic, settings.partitions, **given)
+        if before is None and settings.retention is None and settings.retention_bytes is None:
+            made = _with_retention(client, made)
     if as_json:
         _print_topic(made)
     elif before is None:
@@ -44,6 +48,29 @@ def create(topic: Topic, *, settings: SettingsGiven, as_json: Json = False, serv
         print_line(f"topic {made.name} exists ({counted(made.partitions, 'partition')}), nothing changed")
     else:
         print_line(f"topic {made.name} exists: {before} -> {made.partitions} partitions")
+
+
+def _with_retention(client: Client, topic: TopicDescription) -> TopicDescription:
+    """Nobody said how long a new topic keeps messages: if that is for ever, ask on a terminal, and elsewhere say so."""
+    if topic.settings.retention_seconds is not None or topic.settings.retention_bytes is not None:
+        return topic
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        print_note(
+            f"topic {topic.name} keeps its messages for ever: --retention {RETENTION_SUGGESTED} deletes older ones, "
+            "--retention none says that you mean it"
+        )
+        return topic
+    question = f"Delete messages of {topic.name} after 90m, 36h, 7d; {NONE} keeps them for ever"
+    seconds = typer.prompt(question, default=RETENTION_SUGGESTED, err=True, value_proc=_retention)
+    return topic if seconds is None else client.alter_topic(topic.name, retention_seconds=seconds)
+
+
+def _retention(typed: str) -> int | None:
+    """What was answered; Typer asks again after a bad answer."""
+    try:
+        return None if typed.strip() == NONE else parse_amount("the answer", typed.strip(), SECONDS)
+    except Failure as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _partitions(client: Client, topic: str) -> int | None:
