@@ -35,7 +35,7 @@ PAGES = {
     "overview": "/",
     "topics": "/topics",
     "messages": "/topic?name=orders",
-    "message": "/topic?name=orders&tab=messages&partition=0&offset=3",
+    "message": "/topic?name=orders&tab=messages&message=0-3",
     "partitions": "/topic?name=orders&tab=partitions",
     "topic-groups": "/topic?name=orders&tab=groups",
     "producers": "/topic?name=orders&tab=producers",

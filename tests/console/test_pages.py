@@ -63,10 +63,18 @@ def test_a_topic_is_created_and_deleted_by_its_name(site: Site, visit: Visit) ->
     page.get_by_role("button", name="Create topic").click()
     page.get_by_label("Name", exact=True).fill("short-lived")
     page.get_by_label("Partitions").fill("3")
+    kept = page.get_by_label("Keep messages for")
+    expect(kept).to_have_value("7d")
+    kept.fill("")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_text("Keep messages for is '': it must be a whole number")).to_be_visible()
+    kept.fill("90d")
     page.get_by_role("button", name="Create", exact=True).click()
     expect(page.get_by_role("heading", name="short-lived")).to_be_visible()
     expect(page.get_by_text("No messages yet")).to_be_visible()
-    assert site.client.describe_topic("short-lived").partitions == 3
+    made = site.client.describe_topic("short-lived")
+    assert (made.partitions, made.settings.retention_seconds) == (3, 90 * 86_400)
+    expect(page.locator(".hr-card", has_text="Kept for")).to_contain_text("90 d")
     page.get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("0 messages")
@@ -96,7 +104,7 @@ def test_a_message_is_shown_in_full_and_has_a_link_of_its_own(visit: Visit) -> N
     expect(tree).to_be_hidden()
     dialog.get_by_role("button", name="Hex").click()
     expect(dialog.locator("pre")).to_contain_text("00000000  7b 22")
-    linked = visit("/topic?name=orders&tab=messages&partition=0&offset=3")
+    linked = visit("/topic?name=orders&tab=messages&message=0-3")
     expect(linked.get_by_role("dialog")).to_contain_text("Partition 0, offset 3")
 
 

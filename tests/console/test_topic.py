@@ -220,9 +220,14 @@ def test_a_reset_shows_what_it_will_do_and_does_it(visit: Visit, site: Site) -> 
 
 def test_settings_are_changed_in_place(visit: Visit, site: Site) -> None:
     page = visit("/topic?name=payments&tab=settings")
-    page.get_by_label("Keep for (seconds)").fill("86400")
+    kept = page.get_by_label("Keep for", exact=True)
+    expect(kept).to_have_value("none")
+    kept.fill("a day")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("Saved: retention_seconds is 86,400")).to_be_visible()
+    expect(page.get_by_text("Keep for is 'a day': it must be a whole number")).to_be_visible()
+    kept.fill("1d")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved: retention_seconds is 1d")).to_be_visible()
     assert site.client.describe_topic("payments").settings.retention_seconds == 86_400
     page.get_by_label("Partitions", exact=True).fill("2")
     page.get_by_role("button", name="Save").click()

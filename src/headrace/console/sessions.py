@@ -23,6 +23,7 @@ from typing import Final
 from headrace import aio
 from headrace.console.settings import ConsoleSettings
 from headrace.core.errors import AccessDenied, Closed, Forbidden, HeadraceError, Unauthenticated
+from headrace.core.health.findings import Health
 from headrace.core.rights import Caller, Right
 
 IDLE_SECONDS: Final = 12 * 3600.0
@@ -51,6 +52,8 @@ class SignedIn:
     checked_at: float = field(default_factory=time.monotonic)
     is_over: bool = False
     pages: int = 0
+    # The verdict on the servers, of what this token may see, and after which poll it was asked for.
+    health: tuple[int, Health] | None = None
 
     def may(self, right: Right, topic: str = "*", group: str | None = None) -> bool:
         """Whether the token gives a right; the broker checks again."""

@@ -19,6 +19,8 @@ headrace_partition_start_offset{topic="orders",partition="0"} 5
 headrace_partition_end_offset{topic="orders",partition="0"} 10
 headrace_partition_end_offset{topic="orders",partition="1"} 2
 headrace_group_lag_messages{topic="orders",group="billing"} 3
+headrace_group_committed_offset{topic="orders",group="billing",partition="0"} 7
+headrace_group_committed_offset{topic="orders",group="billing",partition="1"} 2
 headrace_publish_seconds_bucket{topic="orders",le="0.01"} 90
 headrace_publish_seconds_bucket{topic="orders",le="+Inf"} 100
 headrace_topic_failing{topic="orders"} 1
@@ -32,6 +34,7 @@ def test_a_sample_of_one_server() -> None:
     orders = sample.topics["orders"]
     assert (orders.messages, orders.partitions, orders.bytes_stored) == (7, 2, 4096)
     assert sample.groups["orders", "billing"].lag_messages == 3
+    assert sample.partition_lags == {("orders", "billing", "0"): 3, ("orders", "billing", "1"): 0}
     assert sample.others["headrace_disk_free_bytes"] == 1e9
     assert quantile(sample.publish["orders"], 0.45) == pytest.approx(0.005)
     assert quantile(sample.publish["orders"], 0.99) == 0.01
@@ -113,3 +116,16 @@ def test_a_commit_stays_the_last_one_when_its_server_is_gone() -> None:
     history.add(published(0.0, 0.0, 0.0, last_commit=1_000.0))
     history.add(published(5.0, 0.0, 0.0))
     assert history.last is not None and history.last.groups["orders", "billing"].last_commit == 1_000.0
+
+
+def test_partitions_are_kept_from_when_they_lag_and_crowd_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "SERIES_MAX", 20)
+    monkeypatch.setattr(histories, "PARTITION_SERIES_MAX", 2)
+    history = History(5.0)
+    for step, lag in enumerate((0.0, 4.0, 0.0)):
+        sample = sample_at(step * 5.0, 1.0)
+        sample.partition_lags = {("orders", "billing", str(number)): lag for number in range(9)}
+        history.add(sample)
+    lags = [[value for _, value in history.points([("lag", "orders", "billing", str(at))], 60)] for at in range(3)]
+    assert lags == [[None, 4.0, 0.0], [None, 4.0, 0.0], []]
+    assert [value for _, value in history.points([("bytes_stored", "orders")], 60)] == [1.0, 1.0, 1.0]

@@ -26,7 +26,7 @@ def test_short_numbers(number: float, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "shown"),
-    [(None, "–"), (0, "0 B"), (999, "999 B"), (1_000, "1.0 KB"), (123_456, "123 KB"), (5e12, "5.0 TB")],
+    [(None, "–"), (0, "0 B"), (1_023.4, "1,023 B"), (1_024, "1.0 KiB"), (123_456, "120.6 KiB"), (5e12, "4.5 TiB")],
 )
 def test_sizes(number: float | None, shown: str) -> None:
     assert text.size(number) == shown

@@ -19,6 +19,7 @@ from headrace.client.message import Message, messages_of
 from headrace.client.read.decode import Decoder, Packed
 from headrace.client.where.expression import Condition
 from headrace.client.where.matching import matches
+from headrace.console.messages.typed import TypedValues
 
 FOUND_MAX: Final = 500
 # A search that finds large messages ends when it holds this many bytes.
@@ -37,6 +38,7 @@ class Search:
     topic: str
     condition: Condition
     ranges: dict[int, tuple[int, int]]
+    typed: TypedValues = field(default_factory=lambda: TypedValues(None))
     found: list[Message] = field(default_factory=list)
     scanned: int = 0
     is_over: bool = False
@@ -87,7 +89,7 @@ class Search:
         if not waiting or self.is_stopped or self.is_full:
             return
         batch = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
-        found = await asyncio.to_thread(_matching, self.topic, self.condition, batch)
+        found = await asyncio.to_thread(_matching, self.topic, self.condition, batch, self.typed)
         self.scanned += batch.num_rows
         for message in found[: FOUND_MAX - len(self.found)]:
             if self.found_bytes >= FOUND_BYTES_MAX:
@@ -101,11 +103,11 @@ def _is_enough(waiting: list[pa.RecordBatch]) -> bool:
     return rows >= _MATCHED_MESSAGES or stored >= _MATCHED_BYTES or len(waiting) >= _MATCHED_BATCHES
 
 
-def _matching(topic: str, condition: Condition, batch: pa.RecordBatch) -> list[Message]:
+def _matching(topic: str, condition: Condition, batch: pa.RecordBatch, typed: TypedValues) -> list[Message]:
     found: list[Message] = []
     found_bytes = 0
     for decoded in _decoded(topic, batch):
-        chosen = decoded.filter(matches(condition, decoded))
+        chosen = decoded.filter(matches(condition, typed.readable(decoded)))
         for message in messages_of(chosen.slice(0, FOUND_MAX)):
             found.append(message)
             found_bytes += len(message.value or b"")

@@ -2,10 +2,12 @@
 
 Two rings: one keeps every sample for the charts of 15 minutes and an hour, one keeps a mean per minute for up to
 24 hours. All series of a ring share its times, so a series is one array of 32-bit floats and memory has a bound:
-`SERIES_MAX` series of about 8 KB. Series beyond the bound are not kept; totals always are.
+`SERIES_MAX` series of about 8 KB, and half as many of partitions. Series beyond the bound are not kept; totals always
+are.
 
 A series is named by a tuple: ("messages_in",) is a total, ("messages_in", topic) one topic, ("lag", topic, group) a
-group. A counter that went down (a server restarted) gives no rate for that interval.
+group, ("lag", topic, group, partition) a partition of it, kept from when it first lags. A counter that went down (a
+server restarted) gives no rate for that interval.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ FINE_SECONDS: Final = 3600.0
 COARSE_SECONDS: Final = 24 * 3600.0
 COARSE_STEP_SECONDS: Final = 60.0
 SERIES_MAX: Final = 4_000
+PARTITION_SERIES_MAX: Final = SERIES_MAX // 2
+# How many parts the name of a series of one partition has.
+_OF_PARTITION: Final = 4
 # More points than this no chart can show.
 POINTS_MAX: Final = 400
 
@@ -39,6 +44,7 @@ class _Ring:
         self._size = size
         self._times = np.full(size, np.nan)
         self._series: dict[Key, npt.NDArray[np.float32]] = {}
+        self._partitions = 0
         self._next = 0
 
     @property
@@ -53,17 +59,24 @@ class _Ring:
             series[place] = np.nan
         for key, value in values.items():
             if key not in self._series:
-                if len(self._series) >= SERIES_MAX and len(key) > 1:
+                if not self._has_room(key, value):
                     continue
                 self._series[key] = np.full(self._size, np.nan, np.float32)
+                self._partitions += len(key) == _OF_PARTITION
             self._series[key][place] = value
         self._next += 1
         if self._next % self._size == 0:
             self._forget()
 
+    def _has_room(self, key: Key, value: float) -> bool:
+        if len(key) == _OF_PARTITION:
+            return value > 0 and self._partitions < PARTITION_SERIES_MAX
+        return len(key) == 1 or len(self._series) - self._partitions < SERIES_MAX
+
     def _forget(self) -> None:
         """Drop series that have no value in the whole ring: their topic was deleted."""
         self._series = {key: series for key, series in self._series.items() if not np.isnan(series).all()}
+        self._partitions = sum(len(key) == _OF_PARTITION for key in self._series)
 
     def read(self, keys: Iterable[Key], since: float) -> Points:
         """The sum of some series from a time on, oldest first."""
@@ -158,6 +171,8 @@ def _values(before: Sample | None, now: Sample) -> dict[Key, float]:
     for (topic_name, group), state in now.groups.items():
         values["lag", topic_name, group] = state.lag_messages
         values["lag_seconds", topic_name, group] = state.lag_seconds
+    for place, lag in now.partition_lags.items():
+        values["lag", *place] = lag
     values["bytes_stored",] = sum(topic.bytes_stored for topic in now.topics.values())
     if seconds > 0:
         published = _merged(_published_since(before, now).values())

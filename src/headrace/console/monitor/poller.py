@@ -57,6 +57,8 @@ class Poller:
         self.history = History(settings.poll_seconds)
         self.sampled = Event[[]]()
         self.problem: str | None = None
+        # How many polls there were, failed ones too.
+        self.polls = 0
         self.servers: list[ServerDescription] = []
         self.silent: list[str] = []
         # The verdicts of the servers of a shared store.
@@ -76,6 +78,7 @@ class Poller:
                 started = time.monotonic()
                 self._sessions.end_idle()
                 self.problem = await self._poll(own, http)
+                self.polls += 1
                 self.sampled.emit()
                 # A server that does not answer is not kept busy by being asked.
                 took = time.monotonic() - started if self.problem is None else 0.0

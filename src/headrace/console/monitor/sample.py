@@ -37,6 +37,7 @@ _GROUP_GAUGES: Final = {
     "headrace_group_important": "is_important",
     "headrace_group_last_commit_timestamp_seconds": "last_commit",
 }
+_ENDS: Final = "headrace_partition_end_offset"
 
 
 @dataclass(slots=True)
@@ -72,7 +73,8 @@ class GroupSample:
 class Sample:
     """All topics and groups at one moment, and the publish latency by topic as cumulative counts by upper bound.
 
-    `others` holds metrics without labels, by name.
+    `others` holds metrics without labels, by name; `partition_lags` the lag in each partition, by topic, group and
+    partition.
     """
 
     time: float
@@ -80,6 +82,7 @@ class Sample:
     groups: dict[TopicGroup, GroupSample] = field(default_factory=dict)
     publish: dict[str, dict[float, float]] = field(default_factory=dict)
     others: dict[str, float] = field(default_factory=dict)
+    partition_lags: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
 
 def parse(texts: Iterable[str], time: float) -> Sample:
@@ -112,15 +115,25 @@ def _take(sample: Sample, found: dict[str, list[metrics.Sample]]) -> None:
         for labels, value in samples:
             if not labels:
                 sample.others[name] = max(sample.others.get(name, value), value)
+    _take_partitions(sample, found)
     for topic_name, messages in _messages(found).items():
         topic = sample.topics.setdefault(topic_name, TopicSample())
         topic.messages = max(topic.messages or 0.0, messages)
 
 
+def _take_partitions(sample: Sample, found: dict[str, list[metrics.Sample]]) -> None:
+    """How far each group is behind in each partition; a server that knows it to be further is right."""
+    ends = {(labels["topic"], labels["partition"]): value for labels, value in found.get(_ENDS, ())}
+    for labels, committed in found.get("headrace_group_committed_offset", ()):
+        key = labels["topic"], labels["group"], labels["partition"]
+        lag = max(0.0, ends.get((key[0], key[2]), committed) - committed)
+        sample.partition_lags[key] = min(sample.partition_lags.get(key, lag), lag)
+
+
 def _messages(found: dict[str, list[metrics.Sample]]) -> dict[str, float]:
     """The number of messages by topic: ends minus starts."""
     counted: dict[str, float] = {}
-    for name, sign in (("headrace_partition_end_offset", 1), ("headrace_partition_start_offset", -1)):
+    for name, sign in ((_ENDS, 1), ("headrace_partition_start_offset", -1)):
         for labels, value in found.get(name, ()):
             counted[labels["topic"]] = counted.get(labels["topic"], 0.0) + sign * value
     return counted

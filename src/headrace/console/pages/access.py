@@ -10,8 +10,9 @@ from nicegui.events import GenericEventArguments
 
 from headrace.console.pages import token_dialogs
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Frame, Visit
+from headrace.console.view.frame import Frame
 from headrace.console.view.tables import LEVEL, MONO, TIME, Column, PagedTable, PageOrder, Row, cut
+from headrace.console.view.visit import Visit
 from headrace.core.reports.descriptions import TokenDescription
 from headrace.core.rights import Grant
 

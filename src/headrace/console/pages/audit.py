@@ -7,8 +7,9 @@ from typing import Any
 from nicegui import ui
 
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Frame, Visit
+from headrace.console.view.frame import Frame
 from headrace.console.view.tables import LEVEL, MONO, TIME, Column, PagedTable, PageOrder, Row
+from headrace.console.view.visit import Visit
 from headrace.core.limits import AUDIT_KEPT
 
 _COLUMNS = (

@@ -9,9 +9,10 @@ from nicegui.events import GenericEventArguments
 
 from headrace.console.pages.group_reset import ResetDialog
 from headrace.console.view import parts, text
-from headrace.console.view.charts import Chart, range_toggle
-from headrace.console.view.frame import Frame, Visit
+from headrace.console.view.charts import COLORS, Chart, range_toggle
+from headrace.console.view.frame import Frame
 from headrace.console.view.tables import MONO, Column, PagedTable, PageOrder, Row, ShortTable, cut
+from headrace.console.view.visit import Visit
 from headrace.core.errors import NotFound
 from headrace.core.reports.descriptions import GroupDescription
 from headrace.core.rights import Right
@@ -87,6 +88,8 @@ class _Group:
                 ui.space()
                 self._range = range_toggle()
             self._chart = Chart("count")
+            ui.label("In the partitions that lag most").classes("hr-panel-title")
+            self._partition_chart = Chart("count")
         self._range.on_value_change(self._show_chart)
         with ui.element("div").classes("hr-grid"):
             with ui.element("div"):
@@ -133,6 +136,10 @@ class _Group:
         if history.last is not None:
             points = history.points([("lag", self._group.topic, self._group.name)], seconds)
             self._chart.show({"lag": points}, seconds, history.last.time)
+            name, progress = (self._group.topic, self._group.name), self._group.progress
+            most = sorted(progress, key=lambda each: (-progress[each].lag_messages, each))[: len(COLORS)]
+            lines = {f"partition {each}": history.points([("lag", *name, str(each))], seconds) for each in sorted(most)}
+            self._partition_chart.show(lines, seconds, history.last.time)
 
     async def _load(self, order: PageOrder) -> tuple[list[Row], int]:
         progress = self._group.progress

@@ -7,8 +7,8 @@ from typing import Literal
 from nicegui import ui
 
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Visit
 from headrace.console.view.tables import Column, ShortTable
+from headrace.console.view.visit import Visit
 from headrace.core.groups.moves import Move, Onward, effect_of, moves
 from headrace.core.positions import EARLIEST, LATEST, AtOffset, AtTime, Position, microseconds
 from headrace.core.reports.descriptions import GroupDescription

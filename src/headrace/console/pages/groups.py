@@ -9,8 +9,9 @@ from nicegui import ui
 
 from headrace.console.monitor.sample import GroupSample
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Frame, Visit
+from headrace.console.view.frame import Frame
 from headrace.console.view.tables import LINK, TIME, TOPIC_LINK, Column, PagedTable, PageOrder, Row, cut
+from headrace.console.view.visit import Visit
 from headrace.core.errors import HeadraceError
 
 _COLUMNS = (

@@ -12,8 +12,9 @@ from headrace.console.monitor.history import History, Key
 from headrace.console.monitor.sample import Sample
 from headrace.console.view import parts, text
 from headrace.console.view.charts import Chart, range_toggle
-from headrace.console.view.frame import Frame, Visit
+from headrace.console.view.frame import Frame
 from headrace.console.view.tables import LINK, Column, ShortTable
+from headrace.console.view.visit import Visit
 from headrace.core.errors import HeadraceError, Unauthenticated
 from headrace.core.health.findings import Health, HealthFinding, Place, Severity
 from headrace.core.health.rules import finding

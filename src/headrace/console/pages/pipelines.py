@@ -5,8 +5,9 @@ from __future__ import annotations
 from nicegui import ui
 
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Frame, Visit
+from headrace.console.view.frame import Frame
 from headrace.console.view.tables import LEVEL, TIME, Column, Row, ShortTable
+from headrace.console.view.visit import Visit
 from headrace.core.reports.pipelines import PipelineDescription
 
 _DEAD: str = """<q-td :props="props">

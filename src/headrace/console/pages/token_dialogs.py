@@ -11,7 +11,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Visit
+from headrace.console.view.visit import Visit
 from headrace.core.reports.descriptions import TokenDescription
 from headrace.core.rights import ALL, Right
 

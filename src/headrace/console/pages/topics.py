@@ -9,8 +9,10 @@ from nicegui import ui
 
 from headrace.console.monitor.sample import TopicSample
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Frame, Visit
+from headrace.console.view.frame import Frame
 from headrace.console.view.tables import LINK, Column, PagedTable, PageOrder, Row, cut
+from headrace.console.view.visit import Visit
+from headrace.core.amounts import NONE, RETENTION_SUGGESTED, SECONDS, parse_amount
 from headrace.core.errors import Forbidden, HeadraceError, TopicNotFound
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.reports.descriptions import TopicDescription
@@ -145,16 +147,15 @@ class _Topics:
             name = ui.input("Name").props("outlined dense autofocus maxlength=255").classes("full-width")
             partitions = ui.number("Partitions", value=1, min=1, max=PARTITIONS_MAX, precision=0)
             partitions.props("outlined dense").classes("full-width")
-            days = ui.number("Keep messages for days (empty: forever)", min=0, precision=3)
-            days.props("outlined dense").classes("full-width")
+            kept = ui.input("Keep messages for", value=RETENTION_SUGGESTED)
+            kept.props(f'outlined dense hint="90m, 36h, 7d; {NONE} keeps them for ever"').classes("full-width q-pb-md")
 
             async def submit() -> None:
-                settings: dict[str, Any] = {}
-                if days.value:
-                    settings["retention_seconds"] = max(1, round(days.value * 86_400))
                 with self._visit.reporting():
+                    typed = (kept.value or "").strip()
+                    seconds = None if typed == NONE else parse_amount("Keep messages for", typed, SECONDS)
                     topic = await self._visit.client.create_topic(
-                        (name.value or "").strip(), int(partitions.value or 1), **settings
+                        (name.value or "").strip(), int(partitions.value or 1), retention_seconds=seconds
                     )
                     dialog.submit(topic.name)
 

@@ -14,13 +14,15 @@ Unit = Literal["count", "bytes", "seconds"]
 RANGES: Final = {900: "15 min", 3600: "1 h", 6 * 3600: "6 h", 24 * 3600: "24 h"}
 # A chart is never narrower than this.
 _SECONDS_MIN: Final = 60.0
-_COLORS: Final = ("#0e8fb5", "#e08a1e", "#4a9d5b", "#a05fb4")
+# Of as many lines.
+COLORS: Final = ("#0e8fb5", "#e08a1e", "#4a9d5b", "#a05fb4")
 # How a number is written on an axis; evaluated in the browser, and fixed here.
 _FORMATS: Final[dict[Unit, str]] = {
     "count": "(v) => v >= 1e6 ? +(v / 1e6).toFixed(1) + 'M' : v >= 1e3 ? +(v / 1e3).toFixed(1) + 'k'"
     " : +(+v).toFixed(1)",
-    "bytes": "(v) => v >= 1e9 ? +(v / 1e9).toFixed(1) + ' GB' : v >= 1e6 ? +(v / 1e6).toFixed(1) + ' MB'"
-    " : v >= 1e3 ? +(v / 1e3).toFixed(1) + ' KB' : +(+v).toFixed(0) + ' B'",
+    "bytes": "(v) => v >= 1073741824 ? +(v / 1073741824).toFixed(1) + ' GiB'"
+    " : v >= 1048576 ? +(v / 1048576).toFixed(1) + ' MiB'"
+    " : v >= 1024 ? +(v / 1024).toFixed(1) + ' KiB' : +(+v).toFixed(0) + ' B'",
     "seconds": "(v) => v >= 1 ? +(+v).toFixed(1) + ' s' : +(v * 1e3).toFixed(1) + ' ms'",
 }
 
@@ -33,7 +35,7 @@ class Chart:
         self._element = ui.echart(
             {
                 "animation": False,
-                "color": list(_COLORS),
+                "color": list(COLORS),
                 "grid": {"left": 8, "right": 14, "top": 30, "bottom": 4, "containLabel": True},
                 "legend": {
                     "top": 0,
@@ -81,6 +83,7 @@ def range_toggle() -> ui.toggle:
     return ui.toggle(RANGES, value=900).props("dense unelevated no-caps size=sm padding='4px 10px'")
 
 
-# Readable on light and on dark.
-_TEXT: Final[dict[str, Any]] = {"color": "#7b8d95", "fontSize": 11}
+# In the colour of notes on this page: a canvas knows no variables of styles.
+_NOTE: Final = "getComputedStyle(document.body).getPropertyValue('--hr-muted').trim()"
+_TEXT: Final[dict[str, Any]] = {":color": _NOTE, "fontSize": 11}
 _LINE: Final[dict[str, Any]] = {"lineStyle": {"color": "rgba(125, 145, 155, 0.25)"}}

@@ -143,3 +143,9 @@ async def browser_time(value: str | None) -> datetime | None:
         return None
     seconds = await ui.run_javascript(f"new Date({json.dumps(value)}).getTime() / 1000", timeout=5.0)
     return datetime.fromtimestamp(seconds).astimezone() if seconds else None
+
+
+async def local_time(moment: datetime) -> str:
+    """A time as a field of the browser has it, in the reader's zone."""
+    script = "const t = new Date({}); return new Date(t - t.getTimezoneOffset() * 60000).toISOString().slice(0, 19)"
+    return str(await ui.run_javascript(script.format(round(moment.timestamp() * 1000)), timeout=5.0))

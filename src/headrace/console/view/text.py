@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlencode
 
-_UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
+from headrace.core.text import bytes_shown
+
 # Terminal control sequences and other invisible characters do nothing in a browser; here they are made visible. Halves
 # of surrogate pairs, which JSON may contain as escapes, cannot be sent to a browser at all.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -35,14 +36,8 @@ def rate(number: float) -> str:
 
 
 def size(number: float | None) -> str:
-    """A number of bytes."""
-    if number is None:
-        return "–"
-    for unit in _UNITS:
-        if abs(number) < 999.5 or unit == _UNITS[-1]:
-            return f"{number:.0f} {unit}" if unit == "B" or abs(number) >= 100 else f"{number:.1f} {unit}"
-        number /= 1000
-    raise AssertionError("unreachable")
+    """A number of bytes, in the units that settings are typed in."""
+    return "–" if number is None else bytes_shown(round(number))
 
 
 def byte_rate(number: float) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from nicegui import ui
 
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Visit
 from headrace.console.view.tables import LEVEL, MONO, Column, Row, ShortTable
+from headrace.console.view.visit import Visit
 from headrace.core.reports.store_check import Finding, StoreCheck
 from headrace.core.text import counted
 

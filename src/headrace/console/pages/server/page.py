@@ -7,8 +7,9 @@ from nicegui import ui
 from headrace.console.pages.server.check import StoreCheckPanel
 from headrace.console.pages.server.settings import SettingsPanel
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Frame, Visit
+from headrace.console.view.frame import Frame
 from headrace.console.view.tables import MONO, TIME, Column, ShortTable
+from headrace.console.view.visit import Visit
 from headrace.wire.metrics import METRICS
 
 _SERVERS = (

@@ -9,8 +9,8 @@ from nicegui import ui
 from headrace import aio
 from headrace.console.sessions import CALL_SECONDS
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Visit
 from headrace.console.view.tables import LEVEL, MONO, Column, PagedTable, PageOrder, Row, cut
+from headrace.console.view.visit import Visit
 from headrace.core.reports.descriptions import ServerDescription
 from headrace.core.reports.server_settings import SettingDescription
 

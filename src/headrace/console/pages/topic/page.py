@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 from nicegui import ui
 
 from headrace.console.pages.groups import GroupTable
-from headrace.console.pages.topic import messages, partitions, producers, settings
+from headrace.console.pages.topic import figures, messages, partitions, producers, settings
 from headrace.console.pages.topic.publish import PublishDialog
 from headrace.console.pages.topics import delete_topic
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Frame, Visit
+from headrace.console.view.frame import Frame
+from headrace.console.view.visit import Visit
 from headrace.core.errors import NotFound
 from headrace.core.reports.descriptions import TopicDescription
 from headrace.core.rights import Right
@@ -25,6 +26,7 @@ async def _build_groups(visit: Visit, topic: TopicDescription) -> None:
 
 _TABS: dict[str, tuple[str, Tab]] = {
     "messages": ("Messages", messages.build),
+    "charts": ("Charts", figures.build),
     "partitions": ("Partitions", partitions.build),
     "groups": ("Groups", _build_groups),
     "producers": ("Producers", producers.build),
@@ -55,6 +57,7 @@ async def build(visit: Visit) -> None:
         return
     ui.page_title(f"{text.visible(topic.name)} · Headrace")
     _show_head(visit, topic)
+    figures.Figures(visit, topic)
     await _show_tabs(visit, topic)
 
 
@@ -64,7 +67,9 @@ def _show_head(visit: Visit, topic: TopicDescription) -> None:
             ui.link("Topics", "/topics").classes("hr-small")
             parts.title(topic.name)
         if visit.session.may(Right.PUBLISH, topic.name):
-            ui.button("Publish", icon="send", on_click=PublishDialog(visit, topic).open).props("unelevated")
+            ui.button("Publish", icon="send", on_click=lambda: PublishDialog(visit, topic.name).open()).props(
+                "unelevated"
+            )
         if visit.session.may(Right.MANAGE, topic.name):
             ui.button("Delete", icon="delete", on_click=lambda: delete_topic(visit, topic)).props("flat color=negative")
 
@@ -82,7 +87,7 @@ async def _show_tabs(visit: Visit, topic: TopicDescription) -> None:
             await _TABS[tab][1](visit, topic)
 
     async def change(tab: str) -> None:
-        ui.navigate.history.replace(text.topic_page(topic.name, tab))
+        ui.navigate.history.replace(visit.addresses.get(tab) or text.topic_page(topic.name, tab))
         await draw(tab)
 
     with (

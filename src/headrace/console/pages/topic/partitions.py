@@ -8,8 +8,8 @@ from typing import Any
 from nicegui import ui
 
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Visit
 from headrace.console.view.tables import SKEW, Column, PagedTable, PageOrder, Row, cut
+from headrace.console.view.visit import Visit
 from headrace.core.reports.descriptions import TopicDescription
 
 _COLUMNS = (

@@ -8,8 +8,8 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from headrace.console.view import parts, text
-from headrace.console.view.frame import Visit
 from headrace.console.view.tables import MONO, TIME, Column, PagedTable, PageOrder, Row, cut
+from headrace.console.view.visit import Visit
 from headrace.core.limits import SOURCES_LISTED
 from headrace.core.reports.descriptions import SourceDescription, TopicDescription
 from headrace.core.rights import Right

@@ -8,9 +8,11 @@ from nicegui import background_tasks, ui
 
 from headrace.client.message import Message
 from headrace.client.where.expression import Anywhere, Condition, parse
+from headrace.console.messages.address import SearchKind
 from headrace.console.messages.search import FOUND_MAX, Search
+from headrace.console.messages.typed import TypedValues
 from headrace.console.view import text
-from headrace.console.view.frame import Visit
+from headrace.console.view.visit import Visit
 from headrace.core.errors import HeadraceError
 
 _KINDS = {"text": "Text", "expression": "Expression"}
@@ -26,13 +28,17 @@ Show = Callable[[list[Message]], None]
 class SearchBar:
     """Field, button and progress; hands what was found to the list, and says when the search is closed."""
 
-    def __init__(self, visit: Visit, topic: str, show: Show, close: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, visit: Visit, topic: str, typed: TypedValues, show: Show, close: Callable[[], Awaitable[object]]
+    ) -> None:
         self._visit = visit
         self._topic = topic
+        self._typed = typed
         self._show = show
         self._close = close
         self._search: Search | None = None
         self._shown = -1
+        self._wanted: tuple[str, SearchKind] = "", "text"
         with ui.element("div").classes("hr-bar"):
             self._kind = ui.select(_KINDS, value="text", on_change=self._change_hint)
             self._kind.props('dense outlined options-dense aria-label="Kind of search"').style("min-width: 130px")
@@ -54,6 +60,17 @@ class SearchBar:
         # Once for all searches: a page that kept each of them would keep what they found.
         self._field.client.on_delete(self._stop_search)
 
+    @property
+    def wanted(self) -> tuple[str, SearchKind]:
+        """What is searched for, and how; empty if nothing is."""
+        return self._wanted if self._search is not None else ("", "text")
+
+    async def start_with(self, wanted: str, kind: SearchKind) -> None:
+        """Search for what an address asks for."""
+        self._kind.set_value(kind)
+        self._field.set_value(wanted)
+        await self.start()
+
     def _change_hint(self) -> None:
         self._field.props(f"placeholder='{_HINTS[self._kind.value]}'")
 
@@ -66,9 +83,11 @@ class SearchBar:
         with self._visit.reporting():
             condition: Condition = Anywhere(wanted) if self._kind.value == "text" else parse(wanted)
             ranges = await self._visit.client.offsets(self._topic)
-            self._search, self._shown = Search(self._topic, condition, ranges), -1
+            self._wanted = wanted, self._kind.value
+            self._search, self._shown = Search(self._topic, condition, ranges, self._typed), -1
             self._progress.set_visibility(True)
             self._timer.activate()
+            self._show([])
             background_tasks.create(self._run(self._search), name="search a topic")
 
     async def _run(self, search: Search) -> None:
