@@ -103,6 +103,8 @@ docs: install  ## build the documentation as a site in build/site
 	$(PIP_INSTALL) --quiet --editable '.[docs]'
 	$(BIN)/python docs/reference/generate_cli.py > docs/reference/cli.new
 	mv docs/reference/cli.new docs/reference/cli.md
+	$(BIN)/python docs/reference/generate_limits.py > docs/limits.new
+	mv docs/limits.new docs/limits.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	! grep -rnoE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//[^"]*"' build/site --include='*.html'
 
