@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.datasource import DataSourceWriter
+from pyspark.sql.types import StructType
 
 import headrace.spark
 from headrace.client import Client
 from headrace.core.errors import InvalidInput
 from headrace.spark.options import read_options
 from headrace.spark.reader.batch_reader import plan_batch, row_reader
+from headrace.spark.source import HeadraceSource
 from tests.spark.starting import PatientQuery
-from tests.spark.topics import publish, read, read_fast, read_stream
+from tests.spark.topics import publish, read, read_fast, read_stream, values_of
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -166,3 +170,77 @@ def test_names_of_nothing_are_refused(url: str, client: Client, topic: str) -> N
         read_options({"topic": topic, "columns": "id"})
     with pytest.raises(InvalidInput, match="a table has all fields"):
         headrace.spark.table(None, topic, url=url, values="typed")  # type: ignore[arg-type]
+
+
+ORDERS = "id BIGINT, amount FLOAT, tags ARRAY<STRING>, place STRUCT<city STRING>, value_key STRING, key STRING"
+ROWS = [(1, 2.5, ["a"], ("Oslo",), "k", "a"), (2, None, None, None, None, None)]
+
+
+def fields_of(schema: str) -> StructType:
+    kind = StructType.fromDDL(schema)
+    assert isinstance(kind, StructType)
+    return kind
+
+
+def sink(url: str, topic: str, schema: str, **options: str) -> DataSourceWriter:
+    source = HeadraceSource({"url": url, "topic": topic, "values": "typed", **options})
+    return source.writer(fields_of(schema), False)
+
+
+def test_columns_become_values(spark: SparkSession, url: str, client: Client, topic: str) -> None:
+    client.create_topic(topic, value_schema=SCHEMA)
+    rows = spark.createDataFrame(ROWS, ORDERS).coalesce(1)
+    rows.write.format("headrace").options(url=url, topic=topic, values="typed").mode("append").save()
+    first = {"id": 1, "Amount": 2.5, "tags": ["a"], "place": {"city": "Oslo"}, "key": "k"}
+    assert [json.loads(value) for value in values_of(client, topic)] == [first, {"id": 2}]
+    assert [row["key"] for row in batches(url, topic, columns="key")] == [b"a", None]
+
+
+def test_a_stream_of_fields_becomes_avro(
+    spark: SparkSession, url: str, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.create_topic(topic, value_schema=SCHEMA)
+    publish(client, topic, [b'{"id": 1, "key": "one"}', b'{"id": 2, "key": "two"}'])
+    target = f"{topic}-avro"
+    client.create_topic(target, value_schema={**AVRO, "framing": "registry", "schema_ids": [9]})
+    read = read_stream(
+        spark, url, topic, startingOffsets="earliest", values="typed", columns="id,value_key", onInvalid="raise"
+    )
+    writing = read.withColumnRenamed("value_key", "note").writeStream.format("headrace")
+    given = {"url": url, "topic": target, "values": "typed", "checkpointLocation": str(tmp_path / "checkpoint")}
+    PatientQuery(lambda: writing.options(**given).trigger(availableNow=True).start()).finish(240)
+    assert batches(url, target, columns="id,note,value_error") == [
+        {"id": 1, "note": "one", "value_error": None},
+        {"id": 2, "note": "two", "value_error": None},
+    ]
+    assert {value[:5] for value in values_of(client, target)} == {b"\0\0\0\0\x09"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("id BIGINT, value BINARY", "column is 'value': with values=typed it is made of the other columns"),
+        ("id BIGINT, value_error STRING", "column is 'value_error'"),
+        ("amount DOUBLE", "column is 'id' missing"),
+        ("id BIGINT, offset BIGINT", "column is 'offset'"),
+        ("id STRING", "column id is of type string: it must be integer"),
+        ("id BIGINT, price DOUBLE", "column is 'price': the fields of values are id, amount, at"),
+    ],
+)
+def test_columns_that_cannot_be_values_are_refused(
+    url: str, client: Client, topic: str, schema: str, told: str
+) -> None:
+    client.create_topic(topic, value_schema=SCHEMA)
+    with pytest.raises(InvalidInput, match=told):
+        sink(url, topic, schema)
+
+
+def test_typed_writes_need_one_topic_with_a_schema(url: str, client: Client, topic: str) -> None:
+    client.create_topic(topic)
+    with pytest.raises(InvalidInput, match=f"value_schema is topic '{topic}' has none"):
+        sink(url, topic, "id BIGINT")
+    with pytest.raises(InvalidInput, match="values=typed needs the option topic"):
+        HeadraceSource({"url": url, "values": "typed"}).streamWriter(fields_of("id BIGINT"), False)
+    with pytest.raises(InvalidInput, match="row 1: id is null: the schema of the values requires it"):
+        client.alter_topic(topic, value_schema=SCHEMA)
+        sink(url, topic, "id BIGINT").write(iter([pa.record_batch({"id": [1, None]})]))

@@ -60,7 +60,17 @@ _READ: Final = (
     "startingTimestamp",
     "values",
 )
-_WRITE: Final = (*_CONNECTION, "topic", "batchId", "createTopic", "delivery", "partitions", "sinkId", "topicSettings")
+_WRITE: Final = (
+    *_CONNECTION,
+    "topic",
+    "batchId",
+    "createTopic",
+    "delivery",
+    "partitions",
+    "sinkId",
+    "topicSettings",
+    "values",
+)
 # Options that Spark itself adds: to those of a sink, and to those of a table in its catalog, which it also repeats with
 # a prefix.
 _CHECKPOINT: Final = "checkpointlocation"
@@ -135,6 +145,7 @@ class WriteOptions:
     partitions, topic_settings: of a topic that is created, if createTopic is set.
     checkpoint: where Spark keeps the offsets of a stream, if it was given as an option.
     query_name: the name of a stream, which is that of its checkpoint in the session's default location.
+    is_typed: whether values are made of columns by the schema of the topic.
     """
 
     connection: Connection
@@ -147,6 +158,7 @@ class WriteOptions:
     topic_settings: Mapping[str, Any]
     checkpoint: str | None
     query_name: str | None
+    is_typed: bool = False
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -164,7 +176,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     group, connection = options.text("group"), options.connection()
     checked = None if pattern is None else check_pattern("topicPattern", pattern)
     topics = TopicSelection(connection, _topics(topic), checked)
-    is_typed = options.choice("values", ("raw", "typed")) == "typed"
+    is_typed = options.is_typed()
     columns = _columns(options.text("columns"), is_typed)
     on_invalid = options.choice("onInvalid", ("null", "raise"))
     parsed = ReadOptions(
@@ -230,6 +242,7 @@ def write_options(given: Mapping[str, str], is_stream: bool) -> WriteOptions:
         topic_settings=settings,
         checkpoint=_of_spark(given, _CHECKPOINT),
         query_name=_of_spark(given, _QUERY_NAME),
+        is_typed=options.is_typed(),
     )
 
 
@@ -360,6 +373,9 @@ class _Options:
         if value is not None and value.strip().lower() not in known:
             raise InvalidInput(name, repr(value)[:100], f"it must be one of {', '.join(known)}")
         return None if value is None else value.strip().lower()
+
+    def is_typed(self) -> bool:
+        return self.choice("values", ("raw", "typed")) == "typed"
 
     def refuse_both(self, one: str, other: str) -> None:
         if one.lower() in self._given and other.lower() in self._given:

@@ -62,14 +62,23 @@ class HeadraceSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The batch writer."""
         options = write_options(self._given, is_stream=False)
-        check_writable(schema, options.topic is not None)
         if overwrite:
             raise InvalidInput("mode", "overwrite", "messages cannot be overwritten: use mode('append')")
+        if options.is_typed:
+            # It takes a while to import, which others need not wait for.
+            from headrace.spark.write.typed_values import TypedBatchWriter
+
+            return TypedBatchWriter(options, schema)
+        check_writable(schema, options.topic is not None)
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Writes micro-batches, each once; with output mode complete, all rows of the result every time."""
         options = write_options(self._given, is_stream=True)
+        if options.is_typed:
+            from headrace.spark.write.typed_values import TypedStreamWriter
+
+            return TypedStreamWriter(options, schema)
         check_writable(schema, options.topic is not None)
         return StreamWriter(options)
 
