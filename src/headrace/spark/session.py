@@ -45,6 +45,14 @@ def session(
     return builder.getOrCreate()
 
 
+def separate_session(spark: SparkSession) -> SparkSession:
+    """A session with views and settings of its own; it has those of the given one on Spark Connect before 4.3."""
+    make = getattr(spark, "newSession", None) or getattr(spark, "cloneSession", None)
+    assert make is not None, "every Spark that is supported has one of them"
+    made: SparkSession = make()
+    return made
+
+
 def prepare_environment(master: str = "local[*]") -> None:
     """Set the environment variables that Spark reads before its Java starts."""
     os.environ["JAVA_HOME"] = str(java_home())

@@ -75,6 +75,7 @@ from headrace.spark.pipeline.sinks.sink import AnyFormat, BatchReport, SinkWrite
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter, TableSinkWriter
 from headrace.spark.pipeline.sinks.topic_sink import DeadTopicSinkWriter, TopicSinkWriter
 from headrace.spark.pipeline.sinks.upsert_sink import UpsertSinkWriter
+from headrace.spark.session import separate_session
 from headrace.spark.write.fingerprint import BatchId
 
 _ROW: Final = "_headrace_good"
@@ -264,7 +265,7 @@ class Pipeline:
 
     def check(self, spark: SparkSession) -> None:
         """Run all checks without running the pipeline."""
-        self._build(spark.newSession(), accept_change=False)
+        self._build(separate_session(spark), accept_change=False)
 
     def test(self, spark: SparkSession) -> list[SampleResult]:
         """Run the tests of the file with their sample rows; neither broker nor sink is used."""
@@ -285,7 +286,7 @@ class Pipeline:
                 reporter.progressed(progress)
                 tell(progress)
 
-            built = self._build(spark.newSession(), accept_change, claim)
+            built = self._build(separate_session(spark), accept_change, claim)
             try:
                 summary = self._run(built, once, tell_all)
             finally:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -25,7 +24,7 @@ from headrace.core.values.writer import ValueWriter
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.schema import READ_COLUMNS, check_writable
-from headrace.spark.write.writers import BatchWriter, StreamWriter
+from headrace.spark.write.writers import BatchWriter, StreamWriter, Written
 
 _VALUE: Final = "value"
 
@@ -81,7 +80,7 @@ class TypedBatchWriter(BatchWriter):
         super().__init__(options)
         self._values = typed_values(options.connection, options.topic, schema)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task: put the rows of it aside."""
         return super().write(self._values.messages(iterator))
 
@@ -93,6 +92,6 @@ class TypedStreamWriter(StreamWriter):
         super().__init__(options)
         self._values = typed_values(options.connection, options.topic, schema)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task: put the rows of it aside."""
         return super().write(self._values.messages(iterator))

@@ -100,6 +100,13 @@ def _check_source(source: Source, place: str) -> None:
     if source.on_undecodable is not None and source.decode is False:
         rule = "nothing is decoded with decode = false: remove one of the two"
         raise InvalidInput(f"{place}.on_undecodable", source.on_undecodable, rule)
+    if source.values == "typed" and source.schema is not None:
+        rule = 'the schema of the topic is used with values = "typed": remove one of the two'
+        raise InvalidInput(f"{place}.schema", source.schema[:100], rule)
+    if source.values == "typed" and source.decode is False:
+        raise InvalidInput(
+            f"{place}.decode", "false", 'values are decoded with values = "typed": remove one of the two'
+        )
     if source.schema is not None and source.columns is not None and "value" not in source.columns:
         raise InvalidInput(f"{place}.columns", ", ".join(source.columns), "a schema needs the column value: add it")
 
@@ -184,6 +191,9 @@ def _check_sink(description: Description, sink: NamedSink, place: str) -> None:
         _named(f"{place}.topic", sink.topic, check_topic_name)
         _positive(f"{place}.partitions", sink.partitions)
         _check_settings(place, sink)
+        if sink.values == "typed" and sink.value is not None:
+            rule = 'values are made of columns with values = "typed": remove one of the two'
+            raise InvalidInput(f"{place}.value", sink.value[:100], rule)
     elif isinstance(sink, DatabaseSink):
         _check_database(sink, place)
     else:
@@ -253,7 +263,8 @@ def _check_dead_letters(description: Description) -> None:
     dead, source = description.dead_letters, description.source
     if dead is None:
         return
-    if source.schema is None and not description.buries_undecodable:
+    is_typed = source.is_typed if isinstance(source, TopicSource) else source.schema is not None
+    if not is_typed and not description.buries_undecodable:
         raise InvalidInput(
             "dead_letters", "given", "without source.schema every row is valid: set it, or remove dead_letters"
         )

@@ -56,6 +56,7 @@ class TopicSource(Section, frozen=True, kw_only=True):
 
     watermark, watermark_delay_seconds: the event time of rows, a timestamp in SQL, and how much later than the newest
         a row may come; for aggregations over windows and for joins of streams.
+    values: with `typed` the fields of values are columns, by the schema of the topics; `columns` may name some.
     on_undecodable: what to do with a value that cannot be decoded by its codec; if omitted, it goes to the dead
         letters if there are any, otherwise it fails the pipeline.
     """
@@ -65,6 +66,7 @@ class TopicSource(Section, frozen=True, kw_only=True):
     mode: Mode = "stream"
     url: str | None = None
     schema: str | None = None
+    values: Literal["raw", "typed"] = "raw"
     group: str | None = None
     important: bool | None = None
     starting_offsets: Place | None = None
@@ -88,6 +90,11 @@ class TopicSource(Section, frozen=True, kw_only=True):
     def topics(self) -> list[str]:
         """The topics by name; none if a pattern selects them."""
         return [] if self.topic is None else [name.strip(" ") for name in self.topic.split(",")]
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether values have columns, and may not fit them."""
+        return self.schema is not None or self.values == "typed"
 
     @property
     def selection(self) -> dict[str, str]:
@@ -132,11 +139,15 @@ class Step(Section, frozen=True, kw_only=True):
 
 
 class TopicSink(Section, frozen=True, kw_only=True):
-    """A topic to publish to; columns of the message are SQL expressions, or columns of the step that is written."""
+    """A topic to publish to; columns of the message are SQL expressions, or columns of the step that is written.
+
+    values: with `typed` the other columns are fields of values, by the schema of the topic.
+    """
 
     topic: str
     step: str | None = None
     url: str | None = None
+    values: Literal["raw", "typed"] = "raw"
     value: str | None = None
     key: str | None = None
     attributes: dict[str, str] = {}
@@ -279,7 +290,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         source = self.source
         if self.dead_letters is None or not isinstance(source, TopicSource) or source.decode is False:
             return False
-        return source.on_undecodable is None and (source.columns is None or "value" in source.columns)
+        has_value = source.columns is None or "value" in source.columns or source.values == "typed"
+        return source.on_undecodable is None and has_value
 
     def reading(self, source: Source) -> Description:
         """The same pipeline with another source and nothing else that concerns rows that are read."""

@@ -32,6 +32,7 @@ from headrace.spark.pipeline.run.spark_errors import PipelineFailed
 from headrace.spark.pipeline.run.spark_logs import analysis
 from headrace.spark.pipeline.sinks.topic_sink import TopicSinkWriter
 from headrace.spark.schema import METADATA, READ_COLUMNS, read_schema
+from headrace.spark.session import separate_session
 
 # When the first sample message was written, if it does not say; the others follow by the second.
 _BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,7 +62,7 @@ def run_tests(spark: SparkSession, description: Description) -> list[SampleResul
     """Run all tests of a pipeline."""
     if not description.tests:
         raise InvalidInput("tests", "missing", "the file has no [[tests]]: add sample rows and what must come out")
-    return [_run(spark.newSession(), description, test, f"tests.{n}") for n, test in enumerate(description.tests)]
+    return [_run(separate_session(spark), description, test, f"tests.{n}") for n, test in enumerate(description.tests)]
 
 
 def _run(spark: SparkSession, description: Description, test: SampleTest, place: str) -> SampleResult:
@@ -78,7 +79,8 @@ def _run(spark: SparkSession, description: Description, test: SampleTest, place:
     kept = deduplicate(parts.rows, batch.deduplicate) if batch.deduplicate else parts.rows
     made = run_steps(spark, kept, batch, _partitions(spark, batch.source, test.source, f"{place}.source"))
     if isinstance(batch.sink, TopicSink):
-        made = TopicSinkWriter(structs.replace(batch.sink, order_by=[]), {}, None).prepare(made)
+        sink = TopicSinkWriter(structs.replace(batch.sink, order_by=[]), {}, None)
+        made = sink.messages(made) if batch.sink.values == "typed" else sink.prepare(made)
     try:
         with analysis(place, test.name):
             found = [{name: _plain(row[name]) for name in made.columns} for row in made.collect()]
@@ -92,6 +94,9 @@ def _run(spark: SparkSession, description: Description, test: SampleTest, place:
 def _sample(spark: SparkSession, source: Source, rows: Sequence[Mapping[str, Any]], place: str) -> DataFrame:
     """Sample rows as the source would give them."""
     if isinstance(source, TopicSource):
+        if source.values == "typed":
+            rule = "the schema of the values is that of the topic, and a test asks no broker: use source.schema"
+            raise InvalidInput(place, 'of values = "typed"', rule)
         columns = source.columns or list(READ_COLUMNS)
         messages = [_message(source, row, number, place) for number, row in enumerate(rows)]
         return spark.createDataFrame([tuple(each[name] for name in columns) for each in messages], read_schema(columns))

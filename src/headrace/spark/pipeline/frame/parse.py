@@ -5,8 +5,9 @@
 
 A message is invalid if its value cannot be decoded by its codec, also without a schema. With a schema a row is invalid
 if its value is not UTF-8 or not a JSON object, if a field has another type, or if a NOT NULL field is missing, at any
-depth of structs. Fields that are not in the schema are ignored. Without dead letters the first invalid row fails the
-pipeline: nothing is dropped silently.
+depth of structs. Fields that are not in the schema are ignored. With `values = "typed"` the data source has judged
+values by the schema of their topic. Without dead letters the first invalid row fails the pipeline: nothing is dropped
+silently.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
 
 from headrace.core.errors import InvalidInput
+from headrace.core.values.types import ERROR_COLUMN
 from headrace.spark.pipeline.definition.check import MESSAGE_STRUCT
 from headrace.spark.pipeline.definition.description import Description, TopicSource
 from headrace.spark.pipeline.frame.source import CORRUPT, schema_of
 from headrace.spark.pipeline.run.spark_logs import analysis, quoted
+from headrace.spark.schema import READ_COLUMNS
 
 METRICS: Final = "headrace"
 # Columns that are added to rows while their values are judged.
@@ -49,7 +52,11 @@ def typed(raw: DataFrame, description: Description, counts: Observation | str = 
 def _typed(raw: DataFrame, description: Description, counts: Observation | str) -> Parsed:
     text = description.source.schema
     rows = F.count(F.lit(1)).alias("rows")
-    if text is None or not _is_typed_here(description):
+    is_decoded, what = _is_decoded(description), "source.schema"
+    if is_decoded:
+        what = "the schema of its topic"
+        schema, judged = None, raw.withColumn(REASON, F.col(ERROR_COLUMN))
+    elif text is None or not _is_typed_here(description):
         if not description.buries_undecodable:
             return Parsed(raw.observe(counts, rows, F.count_if(F.lit(False)).alias("dead")), None)
         schema, judged = None, raw.withColumn(REASON, _undecodable())
@@ -61,9 +68,12 @@ def _typed(raw: DataFrame, description: Description, counts: Observation | str) 
         judged = _judged_file(raw, schema) if is_file else judged_value(raw, schema, description.buries_undecodable)
     has_dead = description.dead_letters is not None
     counted = judged.observe(counts, rows, F.count_if(F.col(REASON).isNotNull()).alias("dead"), *_used(raw, schema))
-    good = counted.where(F.col(REASON).isNull() if has_dead else _fits_or_fails(raw))
+    good = counted.where(F.col(REASON).isNull() if has_dead else _fits_or_fails(raw, what))
     seen = _seen(raw, description)
-    fields = good.select(*seen) if schema is None else _fields(good, schema, seen)
+    if is_decoded:
+        fields = _decoded_fields(good, seen)
+    else:
+        fields = good.select(*seen) if schema is None else _fields(good, schema, seen)
     return Parsed(fields, _dead_rows(judged, raw) if has_dead else None)
 
 
@@ -78,6 +88,11 @@ def _undecodable() -> Column:
     """The reason of those whose value came raw."""
     codec = F.col("codec")
     return F.when(codec.isNotNull(), F.concat(F.lit("the value cannot be decoded by its codec "), codec))
+
+
+def _is_decoded(description: Description) -> bool:
+    """Whether values come as columns already, by the schema of their topic."""
+    return isinstance(description.source, TopicSource) and description.source.values == "typed"
 
 
 def _is_typed_here(description: Description) -> bool:
@@ -163,11 +178,11 @@ def _is_missing(path: tuple[str, ...], prefix: str) -> Column:
     return missing & F.col(prefix + ".".join(names[:-1])).isNotNull() if names[:-1] else missing
 
 
-def _fits_or_fails(raw: DataFrame) -> Column:
+def _fits_or_fails(raw: DataFrame, what: str) -> Column:
     places = [name for name in ("topic", "partition", "offset") if name in raw.columns]
     where = F.concat_ws(" ", *(F.concat(F.lit(f"{name} "), F.col(name).cast("string")) for name in places))
     told = F.concat(
-        F.lit("a row does not match source.schema ("), F.col(REASON), F.lit(") "), where,
+        F.lit(f"a row does not match {what} ("), F.col(REASON), F.lit(") "), where,
         F.lit(": correct the schema, or add [dead_letters] for such rows"),
     )  # fmt: skip
     return F.when(F.col(REASON).isNotNull(), F.raise_error(told).cast("boolean")).otherwise(True)
@@ -180,6 +195,13 @@ def _fields(good: DataFrame, schema: StructType, seen: list[str]) -> DataFrame:
     return good.select(*fields, F.struct(*seen).alias(MESSAGE_STRUCT))
 
 
+def _decoded_fields(good: DataFrame, seen: list[str]) -> DataFrame:
+    """The columns of values, and the message in its struct, as with a schema of the pipeline's own."""
+    messages = [name for name in seen if name in READ_COLUMNS]
+    fields = [F.col(quoted(name)) for name in seen if name not in (*messages, ERROR_COLUMN)]
+    return good.select(*fields, *([F.struct(*messages).alias(MESSAGE_STRUCT)] if messages else []))
+
+
 def _dead_rows(judged: DataFrame, raw: DataFrame) -> DataFrame:
     """What is known of the rows that do not fit: all of a message, or the text of a row and its file."""
     reason = F.col(REASON).alias("reason")
@@ -188,5 +210,6 @@ def _dead_rows(judged: DataFrame, raw: DataFrame) -> DataFrame:
         # The fields are named too since Spark refuses to read nothing but the text of a row.
         text = F.coalesce(F.col(CORRUPT), F.to_json(PARSED))
         return dead.select(text.cast("binary").alias("value"), reason, F.input_file_name().alias("origin"))
-    columns = [F.col(name).cast("binary") if name == "value" else F.col(name) for name in raw.columns]
+    names = [name for name in raw.columns if name in READ_COLUMNS]
+    columns = [F.col(name).cast("binary") if name == "value" else F.col(name) for name in names]
     return dead.select(*columns, reason)

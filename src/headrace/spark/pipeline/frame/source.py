@@ -11,6 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType, TimestampType
 
 from headrace.core.errors import InvalidInput
+from headrace.core.values.types import ERROR_COLUMN
 from headrace.spark.pipeline.definition.description import Description, FormatSource, ServerSection, TopicSource
 from headrace.spark.pipeline.frame.delta_table import read_delta
 from headrace.spark.pipeline.run.spark_logs import analysis, first_line
@@ -20,6 +21,7 @@ from headrace.spark.reader.tables.table_frame import table_frame
 # What a row of text that does not fit its schema is kept in.
 CORRUPT: Final = "_headrace_corrupt"
 EVENT_TIME: Final = "event_time"
+_PLACE: Final = ("topic", "partition", "offset")
 _SCHEMA_IN_READER: Final = frozenset({"json", "csv"})
 _OPTIONS: Final = {
     "group": "group",
@@ -84,10 +86,16 @@ def _options(source: TopicSource, description: Description) -> dict[str, str]:
         value = getattr(source, key)
         if value is not None:
             options[name] = option_text(value)
+    needed = []
+    if source.values == "typed":
+        options["values"] = "typed"
+        # Whether a value fits, and what is kept, or told, of one that does not.
+        needed = [ERROR_COLUMN, *(_PLACE if description.dead_letters is None else ("value",))]
     if description.buries_undecodable:
         options["onUndecodable"] = "raw"
-        if source.columns is not None:
-            options["columns"] = option_text(list(dict.fromkeys([*source.columns, "codec"])))
+        needed.append("codec")
+    if source.columns is not None and needed:
+        options["columns"] = option_text(list(dict.fromkeys([*source.columns, *needed])))
     return options | source.options
 
 

@@ -28,6 +28,7 @@ from headrace.spark.pipeline.sinks.sink import in_order, order_columns, with_ord
 from headrace.spark.schema import READ_COLUMNS, check_writable
 from headrace.spark.write.fingerprint import BatchId
 from headrace.spark.write.staging import StagedPiece, publish_stages, stage_rows
+from headrace.spark.write.typed_values import TypedValues, typed_values
 
 # Taken over by name from the last step. Not the partition, which another topic may not have, and not the codec: values
 # are decoded when they are read.
@@ -54,23 +55,32 @@ class TopicSinkWriter:
         self._load = load
         self._options = write_options(options | {"topic": sink.topic}, is_stream=False)
         self._sink_id = sink_id
+        self._typed: TypedValues | None = None
         self.duplicates = 0
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        """The columns of a message."""
+        """The columns of a message, or fields of its value, which can be written."""
+        messages = self.messages(rows)
+        schema = messages.drop(*order_columns(messages)).schema
+        if self._sink.values == "typed":
+            self._typed = typed_values(self._options.connection, self._sink.topic, schema)
+        else:
+            check_writable(schema, has_topic=True)
+        return messages
+
+    def messages(self, rows: DataFrame) -> DataFrame:
+        """The same; no broker is asked."""
         ordered = with_order(rows, self._sink.order_by)
         made = self._columns(rows)
         with analysis(self._field, self._sink.topic):
-            messages = ordered.select(*made, *order_columns(ordered))
-        check_writable(messages.drop(*order_columns(messages)).schema, has_topic=True)
-        return messages
+            return ordered.select(*made, *order_columns(ordered))
 
     def open(self) -> None:
         """What tasks put aside and nobody published expires in the broker."""
 
     def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Publish."""
-        staged = in_order(rows).mapInArrow(_staging(self._options), "stage STRING, rows BIGINT").collect()
+        staged = in_order(rows).mapInArrow(_staging(self._options, self._typed), "stage STRING, rows BIGINT").collect()
         pieces = [StagedPiece(self._sink.topic, row.stage, row.rows) for row in staged]
         if pieces:
             self.commit(pieces, batch)
@@ -88,7 +98,8 @@ class TopicSinkWriter:
 
     def _columns(self, rows: DataFrame) -> list[Column]:
         given = {name: getattr(self._sink, name) for name in MESSAGE_COLUMNS if getattr(self._sink, name) is not None}
-        if not given and not self._sink.attributes:
+        is_typed = self._sink.values == "typed"
+        if not given and not self._sink.attributes and not is_typed:
             _check_nothing_is_left(rows)
         taken = (*_TAKEN, *_SOURCES) if self._sink.keep_sources else _TAKEN
         # As in Spark, case does not matter.
@@ -103,7 +114,9 @@ class TopicSinkWriter:
             columns[name] = F.expr(expression)
         if self._sink.attributes:
             columns["attributes"] = self._attributes(rows)
-        if "value" not in columns:
+        if is_typed:
+            columns |= {name: F.col(quoted(name)) for name in rows.columns if _may_be_field(name)}
+        elif "value" not in columns:
             rule = f'the rows have {", ".join(rows.columns)}: set value = "to_json(struct(*))", or name a column value'
             raise InvalidInput(f"{self._field}.value", "missing", rule)
         return [column.alias(name) for name, column in columns.items()]
@@ -117,20 +130,26 @@ class TopicSinkWriter:
         return F.create_map(*entries)
 
 
-def _staging(options: WriteOptions) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _staging(
+    options: WriteOptions, typed: TypedValues | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task does: put its rows aside, and name the stages that they are in."""
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pieces = stage_rows(options, batches)
+        pieces = stage_rows(options, batches if typed is None else typed.messages(batches))
         yield pa.record_batch([[piece.stage for piece in pieces], [piece.rows for piece in pieces]], schema=_STAGED)
 
     return stage
 
 
+def _may_be_field(name: str) -> bool:
+    return name.lower() not in (*READ_COLUMNS, MESSAGE_STRUCT)
+
+
 def _check_nothing_is_left(rows: DataFrame) -> None:
     """A column that is no column of a message would be lost without a word."""
     for name in rows.columns:
-        if name.lower() not in (*READ_COLUMNS, MESSAGE_STRUCT):
+        if _may_be_field(name):
             rule = 'it is not a column of a message: map it, such as value = "to_json(struct(*))"'
             raise InvalidInput("sink", f"given the column {name}", rule)
 

@@ -32,11 +32,11 @@ from headrace.core.values.schema import parse_value_schema
 from headrace.spark.file_systems import missing_file_system, s3a_options
 from headrace.spark.options import ReadOptions
 from headrace.spark.reader.batch_reader import plan_splits, planned_ranges, row_reader, split_reader
-from headrace.spark.reader.frame import batch_options, frame_of, option_text
+from headrace.spark.reader.frame import batch_options, frame_of, option_text, read_frame
 from headrace.spark.reader.split_reader import SplitReader
 from headrace.spark.reader.splits import PartitionKey
 from headrace.spark.reader.tables.archive_frame import archive_frame, stored_columns
-from headrace.spark.reader.tables.typed_rows import TypedReader, TypedRows
+from headrace.spark.reader.tables.typed_rows import TypedReader, TypedRows, typed_rows
 from headrace.spark.schema import READ_COLUMNS, read_schema
 from headrace.spark.session import is_local
 from headrace.tables.files import FileKind, files_by_kind, unreadable, url_of
@@ -94,17 +94,21 @@ def _check_types(schemas: Mapping[str, str | None]) -> None:
 def table_frame(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The same with options as text, and from the broker alone where Spark cannot read the archive."""
     parsed = batch_options(options)
+    if parsed.is_typed and not parsed.all_fields:
+        # A value is judged by the fields that are read, and files have none of those that do not fit the whole schema.
+        return read_frame(spark, options)
     archives = parsed.subscription.archives()
+    text = typed_rows(parsed).text if parsed.is_typed else None
     if any(_is_on_one_machine(archive) for archive in archives) and not is_local(
         spark.conf.get("spark.master", "") or ""
     ):
         # A directory of the server's machine, and executors on others.
-        return _frame(spark, parsed, [without_files(archive) for archive in archives])
+        return _frame(spark, parsed, [without_files(archive) for archive in archives], text)
     try:
-        return _frame(spark, parsed, archives)
+        return _frame(spark, parsed, archives, text)
     except (InvalidInput, StoreUnavailable) as error:
         logger.warning("the archive cannot be read by Spark, so everything is read from the broker: %s", error)
-        return _frame(spark, parsed, [without_files(archive) for archive in archives])
+        return _frame(spark, parsed, [without_files(archive) for archive in archives], text)
 
 
 def without_files(archive: ArchiveSnapshot) -> ArchiveSnapshot:
