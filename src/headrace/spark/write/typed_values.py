@@ -30,7 +30,7 @@ _VALUE: Final = "value"
 
 
 @dataclass(frozen=True, slots=True)
-class TypedValues:
+class FieldValues:
     """Makes messages of rows with fields of values; text: the schema of the values. It travels to the executors."""
 
     text: str
@@ -43,7 +43,7 @@ class TypedValues:
             yield batch.drop_columns(fields).append_column(_VALUE, values)
 
 
-def typed_values(connection: Connection, topic: str | None, schema: StructType) -> TypedValues:
+def typed_values(connection: Connection, topic: str | None, schema: StructType) -> FieldValues:
     """How rows with these columns become messages of a topic; raises if they cannot."""
     if topic is None:
         raise InvalidInput("topic", "not given", "values=typed needs the option topic, whose schema is used")
@@ -60,7 +60,7 @@ def typed_values(connection: Connection, topic: str | None, schema: StructType) 
     _writer(text).check(to_arrow_schema(StructType([schema[name] for name in fields]), timezone="UTC"))
     others = [field for field in schema.fields if field.name not in fields]
     check_writable(StructType([*others, StructField(_VALUE, BinaryType())]), has_topic=True)
-    return TypedValues(text)
+    return FieldValues(text)
 
 
 def _fields_of(names: Sequence[str]) -> list[str]:

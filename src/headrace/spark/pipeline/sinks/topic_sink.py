@@ -28,7 +28,7 @@ from headrace.spark.pipeline.sinks.sink import in_order, order_columns, with_ord
 from headrace.spark.schema import READ_COLUMNS, check_writable
 from headrace.spark.write.fingerprint import BatchId
 from headrace.spark.write.staging import StagedPiece, publish_stages, stage_rows
-from headrace.spark.write.typed_values import TypedValues, typed_values
+from headrace.spark.write.typed_values import FieldValues, typed_values
 
 # Taken over by name from the last step. Not the partition, which another topic may not have, and not the codec: values
 # are decoded when they are read.
@@ -55,7 +55,7 @@ class TopicSinkWriter:
         self._load = load
         self._options = write_options(options | {"topic": sink.topic}, is_stream=False)
         self._sink_id = sink_id
-        self._typed: TypedValues | None = None
+        self._typed: FieldValues | None = None
         self.duplicates = 0
 
     def prepare(self, rows: DataFrame) -> DataFrame:
@@ -131,7 +131,7 @@ class TopicSinkWriter:
 
 
 def _staging(
-    options: WriteOptions, typed: TypedValues | None
+    options: WriteOptions, typed: FieldValues | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task does: put its rows aside, and name the stages that they are in."""
 
