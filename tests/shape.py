@@ -2,8 +2,9 @@
 
     python -m tests.shape
 
-prints modules in each folder, lengths of files and functions, class names that mean two things, module names that are
-no nouns, and how many files one message passes. `test_shape.py` holds the tree to the bounds below.
+prints how much there is of each package and of its tests, how many settings, commands and options, the largest folders,
+lengths of files and functions, module names that are no nouns, and how many files one message passes. `test_shape.py`
+holds the tree to the bounds of lengths below. Twelve modules in a folder are a guide.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
 
 import headrace
 from bench.path import paths
+from headrace.cli.main import app
+from headrace.cli.server.settings import names
 
 ROOT = Path(headrace.__file__).parent
-FOLDER_MODULES_MAX = 12
+TESTS = Path(__file__).parent
+FOLDER_MODULES_GUIDE = 12
 FUNCTION_LINES_MAX = 64
 # Aim for 120 to 200 lines. This is what holds today, with some space for the longest.
 MODULE_LINES_MAX = 450
@@ -114,17 +121,51 @@ def summary(lengths: list[int], bound: int) -> str:
     return f"median {statistics.median(lengths):.0f}, longest {max(lengths)}, {under:.1%} at most {bound} lines"
 
 
+def package_sizes(modules: Iterable[Module]) -> dict[str, tuple[int, int]]:
+    """Files and lines of each package; modules beside the packages are together."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for module in modules:
+        package = module.name.partition("/")[0] if "/" in module.name else "."
+        files, lines = sizes.get(package, (0, 0))
+        sizes[package] = (files + 1, lines + module.lines)
+    return sizes
+
+
+def commands_and_options(command: Any) -> tuple[int, int]:
+    """How many commands there are, without groups of commands, and how many options all have; --help does not count."""
+    options = sum(parameter.param_type_name == "option" for parameter in command.params)
+    below = [commands_and_options(child) for child in getattr(command, "commands", {}).values()]
+    return sum(count for count, _ in below) + (not below), sum(count for _, count in below) + options
+
+
+def print_amounts(modules: list[Module]) -> None:
+    """Print how much there is: lines, files, settings, commands and options."""
+    tests = read_modules(TESTS)
+    for title, read in (("src/headrace", modules), ("tests", tests)):
+        lines = sum(module.lines for module in read)
+        code = sum(module.code_lines() for module in read)
+        print(f"{title}: {len(read)} files, {lines:,} lines, {code:,} of code")
+    commands, options = commands_and_options(get_command(app))
+    print(f"settings of a server: {len(list(names()))}; commands: {commands}, options: {options}")
+    of_tests = package_sizes(tests)
+    for package, (files, lines) in package_sizes(modules).items():
+        files_of_tests, lines_of_tests = of_tests.get(package, (0, 0))
+        print(
+            f"  {package:12}{files:4} files {lines:6,} lines, tests {files_of_tests:4} files {lines_of_tests:6,} lines"
+        )
+
+
 def main() -> None:
     """Print the report."""
     modules = read_modules()
+    print_amounts(modules)
     lengths = [module.lines for module in modules]
     functions = [length for module in modules for _, length in module.functions()]
-    code = sum(module.code_lines() for module in modules)
-    print(f"src/headrace: {len(modules)} files, {sum(lengths):,} lines, {code:,} of code")
     print(f"files: {summary(lengths, 400)}")
     print(f"functions: {summary(functions, 64)}")
     sizes = folder_sizes(modules)
-    print(f"folders: {len(sizes)}, at most {max(sizes.values())} modules")
+    large = [f"{folder} {size}" for folder, size in sizes.most_common() if size > FOLDER_MODULES_GUIDE]
+    print(f"folders: {len(sizes)}; of more than {FOLDER_MODULES_GUIDE} modules: {', '.join(large) or 'none'}")
     gerunds = [module.name for module in modules if module.name.endswith("ing.py")]
     print(f"modules named by a gerund: {', '.join(gerunds) or 'none'}")
     for name, trace in paths().items():
