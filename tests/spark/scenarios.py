@@ -71,8 +71,6 @@ class FaultyWriter(StreamWriter):
         if self._fault == f"staged-{batchId}":
             pass_gate(self._directory, self._fault)
         super().commit(messages, batchId)
-        if self._fault == "pause-after-commit":
-            pass_gate(self._directory, "committed")
         if self._fault == f"published-{batchId}":
             pass_gate(self._directory, self._fault)
 
