@@ -16,6 +16,7 @@ import msgspec
 
 from headrace.cli.server.settings import ServeSettings
 from headrace.core import limits
+from headrace.core.reports.server_settings import is_fixed
 from headrace.core.text import counted
 
 HEAD: Final = """# Limits
@@ -35,7 +36,7 @@ are in [the command line](reference/cli.md), the defaults of new topics in `topi
 |---|---|---|---|---|
 """
 # What the names of settings that bound something end with.
-ENDINGS: Final = ("_max", "_seconds", "_days", "_bytes", "_rows", "_per_second", "_per_partition")
+ENDINGS: Final = ("_max", "_seconds", "_days", "_bytes", "_per_second")
 # By section: each limit of core/limits.py and what it bounds.
 MEANINGS: Final[dict[str, dict[str, str]]] = {
     "Names and sizes": {
@@ -79,7 +80,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         "MAX_POLL_SECONDS_MAX": "the most that it may ask for",
         "FETCH_WAIT_SECONDS_MAX": "the wait of a long poll",
         "PUBLISH_TIMEOUT_SECONDS": "wait for space in the queue: default of `broker.publish_timeout_seconds`",
-        "STAGE_IDLE_SECONDS": "a staged publish without activity is dropped: default of `broker.stage_idle_seconds`",
+        "STAGE_IDLE_SECONDS": "a staged publish without activity is dropped",
         "PIPELINE_SILENT_SECONDS": "silence after which a running pipeline counts as lost",
         "PIPELINE_KEPT_SECONDS": "how long a silent pipeline is listed",
         "CLOCK_JUMP_SECONDS": "movement of the wall clock that is reported",
@@ -88,7 +89,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
     "Exactly once": {
         "SEQNO_MAX": "the highest seqno",
         "SEQNO_JUMP_MAX": "how far a seqno may be above the last one of its source; more is refused as a mistake",
-        "SOURCES_MAX": "sources that a topic remembers: default of `broker.sources_max`",
+        "SOURCES_MAX": "sources that a topic remembers",
         "LINK_IDLE_SECONDS": "idle time after which a source loses its link to a partition",
         "WRITERS_MAX": "writers of commit keys that a topic remembers",
         "PRODUCERS_MAX": "open producers that a server remembers",
@@ -100,7 +101,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         "SEQNO_SEARCH_BYTES": "how many bytes are read for that",
     },
     "Publishing and reading": {
-        "QUEUE_MESSAGES_PER_PARTITION": "messages that wait: default of `broker.queue_messages_per_partition`",
+        "QUEUE_MESSAGES_PER_PARTITION": "messages that wait to be written, for each partition of a topic",
         "QUEUE_BYTES": "bytes that wait to be written to a topic: default of `broker.queue_bytes`",
         "FETCH_MESSAGES_DEFAULT": "messages of one read, unless it asks for another number",
         "FETCH_MESSAGES_MAX": "the most that it may ask for",
@@ -135,8 +136,8 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
     "Inside the server": {
         "MICROSECONDS": "microseconds of a second",
         "LOOP_BYTES_MAX": "work on more bytes runs in a thread",
-        "FRAME_BYTES": "a frame of the log: default of `broker.frame_bytes`",
-        "FRAME_ROWS": "messages of a frame: default of `broker.frame_rows`",
+        "FRAME_BYTES": "a frame of the log",
+        "FRAME_ROWS": "messages of a frame",
         "SEGMENT_BYTES": "a segment of the log, unless the URL of the store says otherwise",
         "SEGMENT_BYTES_MAX": "the most that it may say",
         "SEGMENT_FRAMES": "frames of a segment, unless the URL of the store says otherwise",
@@ -218,7 +219,7 @@ def _settings() -> Iterator[str]:
             continue
         meanings, before = _meanings(layer.type), ""
         for field, info in zip(msgspec.structs.fields(layer.type), _bounds(layer.type), strict=True):
-            if field.name.endswith(ENDINGS) and isinstance(field.default, int | float):
+            if field.name.endswith(ENDINGS) and isinstance(field.default, int | float) and not is_fixed(field):
                 low, high = (_shown(field.name, each) if each is not None else "" for each in info[:2])
                 name, default = f"{layer.name}.{field.name}", _shown(field.name, field.default)
                 meaning = meanings[field.name]

@@ -47,7 +47,7 @@ def test_every_setting_of_the_packaged_file_is_explained() -> None:
 def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     file = tmp_path / "headrace.toml"
     file.write_text(
-        'store = "file:file"\nhttp = "file:1"\nlog_level = "error"\n[broker]\nqueue_bytes = 1\nsources_max = 1\n'
+        'store = "file:file"\nhttp = "file:1"\nlog_level = "error"\n[broker]\nqueue_bytes = 1\ntopics_max = 1\n'
     )
     environment = {"HEADRACE_STORE": "file:env", "HEADRACE_HTTP": "env:1", "HEADRACE_BROKER_QUEUE_BYTES": "2"}
     settings = load({"store": "file:flag", "http": None}, ["broker.queue_bytes=3"], environment, file)
@@ -57,19 +57,7 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
         "error",
         "auto",
     )
-    assert (settings.broker.queue_bytes, settings.broker.sources_max) == (3, 1)
-
-
-def test_a_setting_that_was_removed_is_named_and_does_no_harm(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "headrace.toml"
-    file.write_text("[broker]\nsubscription_messages = 1_000\nqueue_bytes = 7\n")
-    settings = load({}, ["broker.subscription_messages=5"], {}, file)
-    assert settings.broker.queue_bytes == 7
-    told = capsys.readouterr().err.splitlines()
-    assert [line.partition(": ")[0] for line in told] == [str(file), "--set"]
-    assert all("broker.subscription_messages had no effect" in line for line in told)
+    assert (settings.broker.queue_bytes, settings.broker.topics_max) == (3, 1)
 
 
 @pytest.mark.parametrize("name", list(names()))
@@ -86,7 +74,6 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         "kafka.auto_create_topics": False,
         "ydb.advertised": "broker.example:2136",
         "kafka.request_bytes_max": 1 << 20,
-        "kafka.records_bytes_max": 1 << 20,
         "queue_api.created_status": 201,
         "topic_defaults.retention_seconds": 60,
         "topic_defaults.retention_bytes": 1_000,
@@ -117,6 +104,7 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         ("[brokre]\nqueue_bytes = 1", "unknown setting 'brokre.queue_bytes': did you mean broker.queue_bytes?"),
         ("zzz = {}", "unknown setting 'zzz'"),
         ("broker = 1", "unknown setting 'broker'"),
+        ("[broker]\nframe_rows = 8", "unknown setting 'broker.frame_rows'"),
         ("log_level = 'loud'", "log_level"),
         ("[rest]\nstop_seconds = 0", "stop_seconds"),
         ("[rest]\nallowed_origins = ['*']", "allowed_origins is '*'"),

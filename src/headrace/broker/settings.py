@@ -30,6 +30,7 @@ from headrace.core.limits import (
     TOPICS_IN_STORE,
     TOPICS_MAX,
 )
+from headrace.core.reports.server_settings import FIXED
 from headrace.core.topics.settings import (
     DEFAULT_SETTINGS,
     Deduplication,
@@ -127,29 +128,32 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     clock_check_seconds: how often maintenance checks whether the time of day was set.
     neighbours_check_seconds, topics_check_seconds: the maximum delay until this server sees that another server of a
         shared store wrote messages, or created or changed a topic, if its notification was lost.
-    members_check_seconds, retention_check_seconds, window_clean_seconds, stages_check_seconds, sources_check_seconds:
-        how often maintenance runs each task.
+    retention_check_seconds: how often maintenance looks for what retention deletes.
+    members_check_seconds, window_clean_seconds, stages_check_seconds, sources_check_seconds: how often it runs
+        its other tasks.
+
+    What is `FIXED` is no setting of a server.
     """
 
-    queue_messages_per_partition: int = QUEUE_MESSAGES_PER_PARTITION
+    queue_messages_per_partition: Annotated[int, FIXED] = QUEUE_MESSAGES_PER_PARTITION
     queue_bytes: int = QUEUE_BYTES
     publish_timeout_seconds: float = PUBLISH_TIMEOUT_SECONDS
-    frame_rows: int = FRAME_ROWS
-    frame_bytes: int = FRAME_BYTES
-    stage_idle_seconds: float = STAGE_IDLE_SECONDS
-    sources_max: int = SOURCES_MAX
+    frame_rows: Annotated[int, FIXED] = FRAME_ROWS
+    frame_bytes: Annotated[int, FIXED] = FRAME_BYTES
+    stage_idle_seconds: Annotated[float, FIXED] = STAGE_IDLE_SECONDS
+    sources_max: Annotated[int, FIXED] = SOURCES_MAX
     topics_max: int = TOPICS_IN_STORE
     partitions_max: int = PARTITIONS_IN_STORE
     groups_per_topic_max: int = GROUPS_PER_TOPIC
     members_per_group_max: int = MEMBERS_PER_GROUP
-    clock_check_seconds: float = 1.0
-    neighbours_check_seconds: float = 1.0
-    topics_check_seconds: float = 10.0
-    members_check_seconds: float = 1.0
+    clock_check_seconds: Annotated[float, FIXED] = 1.0
+    neighbours_check_seconds: Annotated[float, FIXED] = 1.0
+    topics_check_seconds: Annotated[float, FIXED] = 10.0
+    members_check_seconds: Annotated[float, FIXED] = 1.0
     retention_check_seconds: float = RETENTION_CHECK_SECONDS
-    window_clean_seconds: float = 60.0
-    stages_check_seconds: float = 60.0
-    sources_check_seconds: float = LINK_IDLE_SECONDS / 1000
+    window_clean_seconds: Annotated[float, FIXED] = 60.0
+    stages_check_seconds: Annotated[float, FIXED] = 60.0
+    sources_check_seconds: Annotated[float, FIXED] = LINK_IDLE_SECONDS / 1000
 
     def __post_init__(self) -> None:
         for name, type_ in _setting_types().items():
@@ -159,7 +163,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             except msgspec.ValidationError:
                 is_good = False
             if not is_good:
-                kind = "a whole number" if type_ is int else "a number"
+                kind = "a whole number" if getattr(type_, "__origin__", type_) is int else "a number"
                 raise InvalidInput(name, repr(value)[:100], f"it must be {kind} above 0")
         if self.topics_max > TOPICS_MAX:
             raise InvalidInput("topics_max", str(self.topics_max), f"a store holds at most {TOPICS_MAX} topics")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from headrace.core.reports.server_settings import SettingDescription, describe_settings
+from headrace.core.reports.server_settings import FIXED, SettingDescription, describe_settings
 
 
 class Layer(msgspec.Struct):
     bytes_max: int = 10
     codecs: tuple[str, ...] = ("zstd",)
+    check_seconds: Annotated[float, msgspec.Meta(gt=0), FIXED] = 1.0
 
 
 class Settings(msgspec.Struct):

@@ -20,9 +20,8 @@ from msgspec import structs
 from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSettings, TopicDefaults
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import parse_address as parse_address
-from headrace.cli.terminal.output import print_note
 from headrace.core.errors import HeadraceError
-from headrace.core.reports.server_settings import SettingDescription, describe_settings
+from headrace.core.reports.server_settings import SettingDescription, describe_settings, is_fixed
 from headrace.edge.limits import LimitSettings
 from headrace.protocols.http.settings import HttpSettings
 from headrace.protocols.kafka.settings import KafkaSettings
@@ -42,9 +41,6 @@ _OTHERS: Final = frozenset(
         "HEADRACE_CONFIG",
     }
 )
-
-# Settings of the last release that did nothing for a server: a file that has them still serves.
-_REMOVED: Final = frozenset({"broker.subscription_messages"})
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,7 +100,7 @@ def names(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> Itera
     for field in msgspec.structs.fields(kind):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             yield from names(field.type, f"{prefix}{field.name}.")
-        else:
+        elif not is_fixed(field):
             yield prefix + field.name
 
 
@@ -130,7 +126,7 @@ def load(
     """Merge the settings from all sources; a flag that is None was not given."""
     given = _from_file(file)
     given |= {name: environment[variable(name)] for name in names() if variable(name) in environment}
-    given |= _kept(dict(_assigned(assignment) for assignment in assignments), "--set")
+    given |= dict(_assigned(assignment) for assignment in assignments)
     given |= {name: value for name, value in flags.items() if value is not None}
     return _settings(given)
 
@@ -174,14 +170,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     given = dict(_flat(content))
     for name in given:
         _check_name(name, str(file))
-    return _kept(given, str(file))
-
-
-def _kept(given: dict[str, Any], place: str) -> dict[str, Any]:
-    """What is given without settings that were removed, which are named."""
-    for name in sorted(_REMOVED & given.keys()):
-        print_note(f"{place}: {name} had no effect and is no setting any more: leave it out before the next release")
-    return {name: value for name, value in given.items() if name not in _REMOVED}
+    return given
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -202,7 +191,7 @@ def _assigned(assignment: str) -> tuple[str, str]:
 
 def _check_name(name: str, place: str) -> None:
     known = list(names())
-    if name not in known and name not in _REMOVED:
+    if name not in known:
         raise Failure(Exit.USAGE, f"{place}: unknown setting {name!r}{_hint(name, known)}")
 
 

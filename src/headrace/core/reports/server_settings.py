@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+# On a field of settings that nobody tunes: tests and programs may give another value, and a server has the default.
+FIXED: Final = msgspec.Meta(extra={"is_fixed": True})
 
 
 class SettingDescription(msgspec.Struct, frozen=True):
@@ -27,6 +30,11 @@ class ServerSettings(msgspec.Struct, frozen=True):
     settings: list[SettingDescription]
 
 
+def is_fixed(field: Any) -> bool:
+    """Whether a field, of those that msgspec names, is no setting of a server."""
+    return FIXED in getattr(field.type, "__metadata__", ())
+
+
 def describe_settings(
     settings: msgspec.Struct, origins: Mapping[str, str] | None = None, prefix: str = ""
 ) -> Iterator[SettingDescription]:
@@ -35,6 +43,6 @@ def describe_settings(
         name, value = prefix + field.name, getattr(settings, field.name)
         if isinstance(value, msgspec.Struct):
             yield from describe_settings(value, origins, f"{name}.")
-        else:
+        elif not is_fixed(field):
             default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
             yield SettingDescription(name, value, default, (origins or {}).get(name, "default"))

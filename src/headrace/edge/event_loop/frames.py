@@ -228,9 +228,7 @@ class Frames(asyncio.Protocol):
 
     def _begin_request(self) -> None:
         seconds = self._settings.request_seconds_max
-        self._begin_wait(
-            seconds, f"its request took more than {seconds:g} s to arrive ({self._protocol}.request_seconds_max)"
-        )
+        self._begin_wait(seconds, f"its request took more than {seconds:g} s to arrive")
 
     def peek(self, length: int) -> bytes | None:
         """The first bytes of the next frame, if all of it has arrived and it is small enough to be read at once."""

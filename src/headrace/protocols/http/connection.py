@@ -102,7 +102,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         seconds = self._settings.head_seconds_max
-        detail = f"request line and headers did not arrive within {seconds:g} seconds (rest.head_seconds_max)"
+        detail = f"request line and headers did not arrive within {seconds:g} seconds"
         self._refuse(Problem("about:blank", "The head took too long", 408, detail, "head_too_slow", True))
 
     def _stop_timers(self) -> None:
@@ -192,7 +192,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _too_large(self) -> Problem:
         detail = (
-            f"request line and headers are more than {self._settings.head_bytes_max} bytes (rest.head_bytes_max) or "
+            f"request line and headers are more than {self._settings.head_bytes_max} bytes or "
             f"{HEADERS_MAX} headers: send less"
         )
         return Problem("about:blank", "The head is too large", 431, detail, "head_too_large", False)

@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import BATCH_BYTES_MAX, STOP_SECONDS
+from headrace.core.reports.server_settings import FIXED
 
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*]+")
 
@@ -44,16 +45,16 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
-    head_bytes_max: Annotated[int, msgspec.Meta(ge=1_024, le=1 << 20)] = 64 << 10
-    head_seconds_max: Seconds = 20.0
+    head_bytes_max: Annotated[int, msgspec.Meta(ge=1_024, le=1 << 20), FIXED] = 64 << 10
+    head_seconds_max: Annotated[Seconds, FIXED] = 20.0
     body_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)] = 64 << 20
     bodies_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 512 << 20
     room_seconds_max: Seconds = 30.0
     connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
     idle_seconds_max: Seconds = 75.0
     request_seconds_max: Seconds = 120.0
-    send_seconds_max: Seconds = 60.0
-    heartbeat_seconds: Seconds = 15.0
+    send_seconds_max: Annotated[Seconds, FIXED] = 60.0
+    heartbeat_seconds: Annotated[Seconds, FIXED] = 15.0
     stop_seconds: Seconds = STOP_SECONDS
     metrics_topics_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 2_000
     metrics_groups_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 5_000

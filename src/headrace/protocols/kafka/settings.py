@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import BATCH_BYTES_MAX
+from headrace.core.reports.server_settings import FIXED
 
 OFF: Final = "off"
 
@@ -45,16 +46,16 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     request_bytes_max: Size = 64 << 20
     requests_bytes_max: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)] = 512 << 20
     room_seconds_max: Seconds = 30.0
-    records_bytes_max: Size = 64 << 20
-    fetch_bytes_max: Size = 16 << 20
+    records_bytes_max: Annotated[Size, FIXED] = 64 << 20
+    fetch_bytes_max: Annotated[Size, FIXED] = 16 << 20
     answers_bytes_max: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)] = 512 << 20
-    request_seconds_max: Seconds = 60.0
-    send_seconds_max: Seconds = 60.0
-    idle_seconds_max: Seconds = 600.0
+    request_seconds_max: Annotated[Seconds, FIXED] = 60.0
+    send_seconds_max: Annotated[Seconds, FIXED] = 60.0
+    idle_seconds_max: Annotated[Seconds, FIXED] = 600.0
     connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
     auto_create_topics: bool = True
     rebalance_delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.5
-    heartbeat_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=15)] = 5.0
+    heartbeat_seconds: Annotated[Annotated[float, msgspec.Meta(ge=0.1, le=15)], FIXED] = 5.0
 
     def __post_init__(self) -> None:
         if self.requests_bytes_max < self.request_bytes_max:
