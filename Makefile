@@ -1,5 +1,5 @@
 .PHONY: help install install-quick run demo demo-postgres check quick test campaign fuzz test-kafka-tools test-object-store \
-	test-oldest-spark bench screenshots shape docs release clean kafka-go kafka-jars kafka-javascript kafka-spark s3-server s3-jars
+	test-oldest-spark test-ydb bench screenshots shape docs release clean kafka-go kafka-jars kafka-javascript kafka-spark s3-server s3-jars
 
 PYTHON ?= python3
 VENV := .venv
@@ -162,6 +162,18 @@ S3_MODULE := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 s3-server:
 	GOBIN=$(CURDIR)/build/s3-server go install $(S3_MODULE)
 
+# A checkout of YDB's SDK for Python, and of those for Go and JavaScript if their tests shall run too; in an environment
+# with the pytest that Python's asks for.
+YDB_ENVIRONMENT := .venv-ydb-sdk
+YDB_SUITES = tests/ydb_sdk/test_python.py $(if $(YDB_GO_SDK),tests/ydb_sdk/test_go.py) \
+	$(if $(YDB_JS_SDK),tests/ydb_sdk/test_javascript.py)
+
+test-ydb: install  ## YDB's SDKs' own tests: YDB_SDK= YDB_GO_SDK= YDB_JS_SDK=
+	$(PYTHON) -m venv $(YDB_ENVIRONMENT)
+	$(YDB_ENVIRONMENT)/bin/python -m pip install --quiet --disable-pip-version-check $$(grep -E '^(ydb|grpcio|protobuf)==' \
+		constraints.txt) 'pytest<8' pytest-asyncio==0.21.0
+	YDB_SDK=$(YDB_SDK) YDB_GO_SDK=$(YDB_GO_SDK) YDB_JS_SDK=$(YDB_JS_SDK) $(PYTEST) -m ydb_sdk $(YDB_SUITES)
+
 # Spark's file system for S3: about 700 MB.
 s3-jars:
 	mvn -q -B -f tests/object_store/spark_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
@@ -186,5 +198,5 @@ fuzz: install  ## a million spoiled requests over each protocol: SEED=N, FUZZ=
 	$(BIN)/python -m tests.hostile.fuzz --seed $(SEED) $(FUZZ)
 
 clean:  ## remove everything that can be made again
-	rm -rf $(VENV) $(OLDEST_SPARK) $(KAFKA_SPARK) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
+	rm -rf $(VENV) $(OLDEST_SPARK) $(KAFKA_SPARK) $(YDB_ENVIRONMENT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -49,7 +49,7 @@ def test_a_topic_made_by_one_exists_for_the_other_at_once(two: tuple[Broker, Bro
     assert first.alter_topic("orders", retention_seconds=9).partitions == 3
     with pytest.raises(PartitionsCannotShrink):
         first.alter_topic("orders", partitions=2)
-    eventually(lambda: second.describe_topic("orders").settings.retention_seconds == 9)
+    assert second.describe_topic("orders").settings.retention_seconds == 9
 
 
 def test_messages_deleted_by_one_are_gone_for_the_other(two: tuple[Broker, Broker]) -> None:

@@ -5,7 +5,8 @@ looked at. Creating, altering and deleting are serialised by one lock. A topic w
 too, and every use of it raises the reason.
 
 In a shared store other servers create, alter and delete topics too. The catalog decides: it is queried before a topic
-is created, altered or deleted here, when a topic is unknown here, and when another server sends a notification.
+is created, altered, described or deleted here, when a topic is unknown here, and when another server sends a
+notification.
 """
 
 from __future__ import annotations
@@ -145,6 +146,15 @@ class Topics:
             with self._lock:
                 self._renew(topic_key(name))
         return self._found(name)
+
+    def current(self, name: str) -> OpenTopic:
+        """Find a topic as the catalog has it now: another server may have changed it a moment ago."""
+        if not self._is_shared:
+            return self.find(name)
+        with self._lock:
+            self._check_open()
+            self._renew(topic_key(check_topic_name(name)))
+            return self._found(name)
 
     def knows(self, name: str) -> bool:
         """Whether `find` would not block."""

@@ -23,6 +23,7 @@ _CONSUMER: Final = "ydb.consumer."
 # A topic has these unless its creator says otherwise.
 SPEED_DEFAULT: Final = 1 << 20
 RETENTION_SECONDS_DEFAULT: Final = 24 * 3600
+MESSAGE_BYTES_MAX: Final = 12 << 20
 
 
 def kept_topic(annotations: Mapping[str, str]) -> topic.CreateTopicRequest:

@@ -79,6 +79,7 @@ def _create(broker: Broker, principal: Principal, request: topic.CreateTopicRequ
     settings: dict[str, Any] = {
         "retention_seconds": seconds_of(request.retention_period) or kept.RETENTION_SECONDS_DEFAULT,
         "codecs": kept.codecs_of(list(request.supported_codecs.codecs)),
+        "message_bytes_max": kept.MESSAGE_BYTES_MAX,
         "annotations": kept.annotated_topic(request),
     }
     partitions = max(1, request.partitioning_settings.min_active_partitions)
@@ -280,7 +281,7 @@ def partition_stats(broker: Broker, found: TopicDescription, node: int) -> list[
         stats.append(
             topic.PartitionStats(
                 partition_offsets=topic.OffsetsRange(start=start, end=end),
-                store_size_bytes=found.bytes_stored // found.partitions,
+                store_size_bytes=found.bytes_stored // max(1, len(last)) if partition in last else 0,
                 last_write_time=timestamp_of(min(written_us, now_us)),
                 max_write_time_lag=Duration(),
                 bytes_written=topic.MultipleWindowsStat(),

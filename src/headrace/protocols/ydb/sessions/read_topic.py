@@ -14,7 +14,6 @@ from typing import Final
 from headrace.broker import Broker
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import PartitionNotFound
-from headrace.core.limits import SESSION_TIMEOUT_SECONDS
 from headrace.core.reports.descriptions import Membership
 from headrace.protocols.ydb.sessions.commit_ranges import CommitRanges
 from headrace.protocols.ydb.sessions.partition_session import PartitionSession
@@ -22,7 +21,9 @@ from headrace.protocols.ydb.statuses import Status, YdbRefusal
 
 # How long a client may take to give a partition up, after it was asked.
 RELEASE_SECONDS: Final = 60.0
-RENEW_SECONDS: Final = SESSION_TIMEOUT_SECONDS / 3
+# The server renews memberships itself: one is silent only after the end of its server, and its client is back soon.
+SESSION_SECONDS: Final = 12.0
+RENEW_SECONDS: Final = SESSION_SECONDS / 3
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +74,7 @@ def join(broker: Broker, topic: ReadTopic) -> None:
     """Become a member, which gets its partitions at the next renewal."""
     if topic.is_member:
         joined = broker.join_group(
-            topic.name, topic.consumer, topic.member, SESSION_TIMEOUT_SECONDS, RELEASE_SECONDS, topic.index
+            topic.name, topic.consumer, topic.member, SESSION_SECONDS, RELEASE_SECONDS, topic.index
         )
         topic.generation = joined.generation
 
