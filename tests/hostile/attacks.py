@@ -22,7 +22,7 @@ from pyarrow import flight
 
 from headrace.protocols.kafka.apis.table import APIS
 from headrace.wire import tickets
-from tests.hostile import victim
+from tests.hostile import victim, ydb_attacks
 from tests.hostile.kafka_requests import SUBSCRIPTION, prepared, shapes
 from tests.hostile.target import NARROW, WIDE, Address
 from tests.protocols.kafka.raw import RawClient, framed
@@ -259,4 +259,5 @@ ATTACKS: Final[dict[str, Attack]] = {
     "HTTP bodies without an end": http_bodies,
     "HTTP heads without an end": http_heads,
     "Flight uploads without a batch": flight_uploads,
+    **ydb_attacks.ATTACKS,
 }

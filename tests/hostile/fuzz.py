@@ -1,4 +1,4 @@
-"""`python -m tests.hostile.fuzz`: a million spoiled requests over Kafka, HTTP and Flight, against servers with tokens.
+"""`python -m tests.hostile.fuzz`: a million spoiled requests over four protocols, against servers with tokens.
 
 For each protocol a server of its own: a victim does what it should, first alone and then beside the inputs, which are
 as many as the server takes. Printed are how long its calls took, what the server took of memory and of the processor,
@@ -29,10 +29,11 @@ from bench.report import percentiles_ms
 from tests.hostile.fuzz_inputs import FlightCall, FlightInputs, HttpInputs, KafkaInputs
 from tests.hostile.target import Address, Target
 from tests.hostile.victim import Victim, Waits
+from tests.hostile.ydb_requests import YdbCallInput, YdbInputs
 
 MIB: Final = 1 << 20
 # Of all inputs: what each protocol gets of a hundred.
-SHARES: Final = {"kafka": 50, "http": 40, "flight": 10}
+SHARES: Final = {"kafka": 45, "http": 35, "flight": 10, "ydb": 10}
 # So many that the server has work while one connection in seven waits for an answer that does not come.
 CONCURRENT: Final = 256
 # Looking whether the server runs costs a fifth of an input.
@@ -89,16 +90,15 @@ def sender_of_bytes(port: int, made: Callable[[Random], bytes], ended: int) -> S
     return send
 
 
-def sender_of_calls(address: Address, made: Callable[[Random], FlightCall]) -> Send:
+def sender_of_calls(port: int, header: tuple[str, str], made: Callable[[Random], FlightCall | YdbCallInput]) -> Send:
     """Sends a call, and reads what comes."""
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{address.flight}", options=[("grpc.max_send_message_length", -1)])
-    header = (("authorization", f"Bearer {address.tokens['attacker']}"),)
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_send_message_length", -1)])
 
     async def send(random: Random) -> None:
         call = made(random)
-        method = channel.stream_stream(f"/arrow.flight.protocol.FlightService/{call.method}")
+        method = channel.stream_stream(call.method)
         with suppress(grpc.RpcError, asyncio.CancelledError):
-            sent = method(iter(call.messages), timeout=ANSWER_SECONDS, metadata=header if call.has_token else None)
+            sent = method(iter(call.messages), timeout=ANSWER_SECONDS, metadata=(header,) if call.has_token else None)
             async for _ in sent:
                 pass
 
@@ -111,7 +111,10 @@ def sender(protocol: str, address: Address) -> Send:
         return sender_of_bytes(address.kafka, KafkaInputs(address).made, ENDED[protocol])
     if protocol == "http":
         return sender_of_bytes(address.http, HttpInputs(address).made, ENDED[protocol])
-    return sender_of_calls(address, FlightInputs(address).made)
+    token = address.tokens["attacker"]
+    if protocol == "ydb":
+        return sender_of_calls(address.ydb, ("x-ydb-auth-ticket", token), YdbInputs(address).made)
+    return sender_of_calls(address.flight, ("authorization", f"Bearer {token}"), FlightInputs(address).made)
 
 
 async def send_all(protocol: str, address: Address, seed: int, numbers: range) -> int:

@@ -32,6 +32,7 @@ COUNTS: Final = (0, 2, 7, 300)
 INTACT, FALSE_LENGTH, PIPELINED = 10, 15, 10
 # How many of a hundred calls over Flight are of a method that carries no operation and no ticket; what they send.
 OTHER: Final = 5
+SERVICE: Final = "/arrow.flight.protocol.FlightService/"
 OTHERS: Final = {
     "GetFlightInfo": b"\x08\x01" + protobuf_field(3, NARROW.encode()),
     "ListFlights": protobuf_field(1, b"scratch-*"),
@@ -112,7 +113,7 @@ class HttpInputs:
 
 @dataclass(frozen=True)
 class FlightCall:
-    """A call: its method, and the messages that are sent, which may be no Protobuf."""
+    """A call: the full name of its method, and the messages that are sent, which may be no Protobuf."""
 
     method: str
     messages: tuple[bytes, ...]
@@ -133,19 +134,19 @@ class FlightInputs:
         has_token = random.random() < 0.95
         if random.randrange(100) < OTHER:
             method = random.choice(sorted(OTHERS))
-            return FlightCall(method, (spoiled([OTHERS[method]], random),), has_token)
+            return FlightCall(SERVICE + method, (spoiled([OTHERS[method]], random),), has_token)
         name = random.choice(self._names)
         body = spoiled(self._bodies[name], random)
         if name in wire.OPERATIONS:
             message = protobuf_field(1, name.encode()) + protobuf_field(2, body)
-            return FlightCall("DoAction", (self._message(message, random),), has_token)
+            return FlightCall(f"{SERVICE}DoAction", (self._message(message, random),), has_token)
         if name in READING:
-            return FlightCall("DoGet", (self._message(protobuf_field(1, body), random),), has_token)
+            return FlightCall(f"{SERVICE}DoGet", (self._message(protobuf_field(1, body), random),), has_token)
         first, *rest = random.choice(self._uploads)
         if random.random() < 0.5:
             # Of a field that is given twice the last one counts.
             first += command_field(body)
-        return FlightCall("DoPut", tuple(self._message(each, random) for each in (first, *rest)), has_token)
+        return FlightCall(f"{SERVICE}DoPut", tuple(self._message(each, random) for each in (first, *rest)), has_token)
 
     def _message(self, message: bytes, random: Random) -> bytes:
         return spoiled([message], random) if random.random() < 0.2 else message

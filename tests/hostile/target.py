@@ -42,6 +42,7 @@ class Address:
     http: int
     flight: int
     kafka: int
+    ydb: int
     pid: int
     topic_ids: dict[str, UUID]
     tokens: dict[str, str]
@@ -81,16 +82,18 @@ class Target:
                 broker.create_topic(topic, partitions)
                 topic_ids[topic] = topic_uuid(broker.reader(topic).topic_id)
             broker.register_group(WIDE, GROUP)
+            broker.register_group(NARROW, GROUP)
             broker.commit_offsets(WIDE, GROUP, dict.fromkeys(range(PARTITIONS_MAX), 0))
             for name, grant in GRANTS.items():
                 tokens[name] = broker.access.create(name, [grant])[1]
-        self._port = ReservedPort()
-        options = ("--kafka", f"127.0.0.1:{self._port.number}", "--log-level", "error", *arguments)
+        self._ports = ReservedPort(), ReservedPort()
+        kafka, ydb = (port.number for port in self._ports)
+        options = ("--kafka", f"127.0.0.1:{kafka}", "--ydb", f"127.0.0.1:{ydb}", "--log-level", "error", *arguments)
         self._server = Server(store, *options, installed=installed)
         pid = self._server.process.pid
         resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
         flight = int(self._server.flight_url.rpartition(":")[2])
-        self.address = Address(self._server.port, flight, self._port.number, pid, topic_ids, tokens)
+        self.address = Address(self._server.port, flight, kafka, ydb, pid, topic_ids, tokens)
 
     @property
     def log(self) -> str:
@@ -105,7 +108,8 @@ class Target:
     def close(self) -> None:
         """End it in any case."""
         self._server.close()
-        self._port.close()
+        for port in self._ports:
+            port.close()
 
     def __enter__(self) -> Self:
         return self

@@ -35,8 +35,10 @@ from headrace.edge.limits import Limits
 from headrace.protocols.ydb.call import SharedParts, YdbCall
 from headrace.protocols.ydb.services.table import METHODS, Method
 from headrace.protocols.ydb.settings import YdbSettings
-from headrace.protocols.ydb.statuses import Status, status_of
+from headrace.protocols.ydb.statuses import Status, YdbRefusal, status_of
 
+# What calls of gRPC raise once the client has left.
+_LEFT: Final = (ConnectionError, grpc.aio.UsageError, grpc.aio.InternalError)
 # How often budgets are looked at.
 _LOOK_SECONDS: Final = 0.25
 # A connection without a call for this time is closed; clients connect again.
@@ -128,6 +130,7 @@ class YdbServer:
         draining = Draining()
         bridge = Bridge(self._broker, draining, self._stop_seconds)
         bounds = envelope("ydb", self._settings, self._gate.limits, logger)
+        logging.getLogger(grpc._cython.cygrpc.__name__).addFilter(_is_no_leaving)
         server = grpc.aio.server(options=self._options())
         self.port = self._bind(server)
         parts = SharedParts(
@@ -238,19 +241,28 @@ async def _serve_call(parts: SharedParts, method: Method, context: Any, task: as
             if not method.is_public:
                 place.sign_in((await call.admit()).caller)
             await method.run(call)
-    except (asyncio.CancelledError, ConnectionError, grpc.aio.UsageError):
-        # The client has left.
-        raise
+    except _LEFT:
+        # gRPC takes the call for cancelled, which it is, and sends no more.
+        raise asyncio.CancelledError from None
     except Exception as error:
         outcome = status_of(error)
         if method.is_stream and outcome in (Status.BAD_REQUEST, Status.TIMEOUT):
             parts.envelope.closed.warn(f"{method.name} of {call.address} ended: {error}")
-        await context.write(method.failed(error).SerializeToString())
+        try:
+            await call.write(method.failed(error))
+        except (*_LEFT, YdbRefusal):
+            # One who does not receive it is not waited for.
+            raise asyncio.CancelledError from None
     finally:
         traffic.count(method.name, Status.StatusCode.Name(outcome).lower(), 0, 0)
         call.close()
         if place is not None:
             place.leave()
+
+
+def _is_no_leaving(record: logging.LogRecord) -> bool:
+    """gRPC logs it as an error if a client leaves while the end of its call is sent."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], grpc.aio.InternalError)
 
 
 async def _watch_budgets(bounds: Envelope, bridge: Bridge) -> None:
