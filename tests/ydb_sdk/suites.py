@@ -19,6 +19,8 @@ PATIENCE_SECONDS = 540.0
 ROOT = Path(__file__).parents[2]
 # Made by `make test-ydb`.
 PYTHON = ROOT / ".venv-ydb-sdk" / "bin" / "python"
+# The directory of the topic tests in Python's SDK.
+TOPIC_TESTS = "/".join(("tests", "topics"))
 
 _OWN_CONFTEST = """
 import os
@@ -58,7 +60,7 @@ def unpack(source: Path, target: Path, *parts: str) -> None:
 
 def python_tests(source: Path, target: Path) -> None:
     """The topic tests of Python's SDK, and their conftest without Docker."""
-    unpack(source, target, "tests/__init__.py", "tests/conftest.py", "tests/topics")
+    unpack(source, target, "tests/__init__.py", "tests/conftest.py", TOPIC_TESTS)
     conftest = target / "tests" / "conftest.py"
     text = conftest.read_text()
     kept = re.sub(r"^(import docker|from pytest_docker.*|import subprocess)\n", "", text, flags=re.MULTILINE)

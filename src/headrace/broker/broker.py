@@ -324,7 +324,7 @@ class Broker:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Describe a topic."""
-        return describe_topic(self._topics.current(name))
+        return describe_topic(self._topics.find(name, is_newest=True))
 
     def describe_topics(self, topics: Sequence[str]) -> list[TopicDescription]:
         """Describe some topics, but those that are not found, or cannot be opened: `describe_topic` says why."""

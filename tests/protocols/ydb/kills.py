@@ -1,8 +1,8 @@
 """YDB's own writers and reader while their servers are killed, and what must be true of what they wrote and read.
 
 Two writers send without waiting. In every round a server is killed once some of what the round sent is acknowledged,
-and started again at its port; the SDK reconnects by itself. At the end the topic is read without a group, and compared with
-what was acknowledged and with what the reader was given.
+and started again at its port; the SDK reconnects by itself. At the end the topic is read without a group, and compared
+with what was acknowledged and with what the reader was given.
 """
 
 from __future__ import annotations

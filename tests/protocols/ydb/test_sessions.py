@@ -189,9 +189,10 @@ def test_nothing_is_sent_before_a_partition_has_begun(raw: RawYdb, path: str) ->
 def test_a_client_may_begin_later_and_commit_that(raw: RawYdb, path: str) -> None:
     writer, _ = raw.writer(path)
     put(writer, [1, 2, 3, 4])
-    stream = raw.reader(path, "c")
+    stream = raw.reader(path, "c", credit=0)
     start(stream, read_offset=3, commit_offset=2)
     assert stream.expect("commit_offset_response").partitions_committed_offsets[0].committed_offset == 2
+    stream.send(read_request=Read.ReadRequest(bytes_size=1 << 20))
     assert [each.offset for each in messages(stream, 1)] == [3]
 
 

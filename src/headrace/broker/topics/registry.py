@@ -5,8 +5,7 @@ looked at. Creating, altering and deleting are serialised by one lock. A topic w
 too, and every use of it raises the reason.
 
 In a shared store other servers create, alter and delete topics too. The catalog decides: it is queried before a topic
-is created, altered, described or deleted here, when a topic is unknown here, and when another server sends a
-notification.
+is created, altered, described or deleted here, when one is unknown here, and when another server sends a notification.
 """
 
 from __future__ import annotations
@@ -134,27 +133,18 @@ class Topics:
         for record in store.catalog.topics():
             self._put(record.key, self._open(record, groups.get(record.id, ())))
 
-    def find(self, name: str) -> OpenTopic:
-        """Find a topic by name, case-insensitively."""
+    def find(self, name: str, is_newest: bool = False) -> OpenTopic:
+        """Find a topic by name, case-insensitively; `is_newest` applies what another server did to it a moment ago."""
         self._check_open()
         # A name that is its own key, as most are, need not be folded.
         found = self._topics.get(name) if isinstance(name, str) else None
         found = found or self._topics.get(topic_key(check_topic_name(name)))
-        if isinstance(found, OpenTopic):
+        if isinstance(found, OpenTopic) and not is_newest:
             return found
-        if found is None and self._is_shared:
+        if self._is_shared and (found is None or is_newest):
             with self._lock:
                 self._renew(topic_key(name))
         return self._found(name)
-
-    def current(self, name: str) -> OpenTopic:
-        """Find a topic as the catalog has it now: another server may have changed it a moment ago."""
-        if not self._is_shared:
-            return self.find(name)
-        with self._lock:
-            self._check_open()
-            self._renew(topic_key(check_topic_name(name)))
-            return self._found(name)
 
     def knows(self, name: str) -> bool:
         """Whether `find` would not block."""

@@ -76,7 +76,7 @@ async def _open(call: YdbCall, init: Any) -> _ReadSession:
         if not init.consumer and not each.partition_ids:
             raise YdbRefusal(Status.BAD_REQUEST, "a session without a consumer must name the partitions that it reads")
         # Another server may have made the topic again, or larger.
-        await bridge.call(broker.topics.current, name)
+        await bridge.call(broker.topics.find, name, True)
         reader = await bridge.reader(name)
         if init.consumer and init.consumer not in await bridge.call(broker.list_groups, name):
             raise unknown_consumer(name, init.consumer)

@@ -82,7 +82,7 @@ async def _open(call: YdbCall, init: Any) -> _WriteSession:
             raise YdbRefusal(Status.BAD_REQUEST, "the partition has another generation: describe the topic again")
     group = init.message_group_id if partition is None else f"{PARTITION_GROUP}{partition}"
     # Another server may have made the topic again, or larger.
-    await call.parts.bridge.call(broker.topics.current, name)
+    await call.parts.bridge.call(broker.topics.find, name, True)
     opening = await call.parts.bridge.call(broker.open_producer, name, producer_id, group if producer_id else "")
     if partition is not None and not 0 <= partition < opening.partitions:
         raise PartitionNotFound(name, partition, opening.partitions)
