@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+import headrace
+from headrace.core.errors import Unreachable
 from tests.cli.processes import Server
 from tests.cli.test_tls import Certificates, certificates, options
 
 __all__ = ["certificates"]
-FLIGHT_PORT = "commands call the Flight port, headrace://HOST:7071"
+FLIGHT_PORT = "clients call the Flight port, headrace://HOST:7071"
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +67,13 @@ def test_a_port_that_is_silent_is_no_wrong_port(plain: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         assert f"no server at {url}" in plain.run("topic", "list", "--url", url).refused(3)
+
+
+@pytest.mark.parametrize("listening, told", [("http", "HTTP without TLS"), ("kafka", "the protocol of Kafka")])
+def test_a_program_learns_it_too(plain: Server, listening: str, told: str) -> None:
+    address = f"127.0.0.1:{port(plain, listening)}"
+    with (
+        headrace.connect(f"headrace://{address}", timeout_seconds=0.1) as client,
+        pytest.raises(Unreachable, match=f"{address} speaks {told}: {FLIGHT_PORT}"),
+    ):
+        client.list_topics()

@@ -10,8 +10,9 @@ import threading
 import time
 from typing import Final
 
+from headrace.client.transport.listener import wrong_port
 from headrace.client.transport.transport import Transport
-from headrace.core.errors import HeadraceError, LimitExceeded
+from headrace.core.errors import HeadraceError, LimitExceeded, Unreachable
 from headrace.core.retry import may_repeat
 from headrace.wire.operations import Answer, Operation
 
@@ -54,4 +55,7 @@ class Calls:
                 return self._transport.call(operation)
             except HeadraceError as error:
                 if not may_repeat(error, operation.is_repeatable) or not backoff.wait(error):
+                    told = wrong_port(error.address) if type(error) is Unreachable else None
+                    if told is not None and isinstance(error, Unreachable):
+                        raise Unreachable(error.address, told) from None
                     raise

@@ -61,7 +61,7 @@ def is_http(url: str) -> bool:
 
 def unreachable(url: str, reason: str) -> str:
     """What is said of a server that cannot be reached, or of a port of another kind."""
-    from headrace.cli.remote.listener import wrong_port
+    from headrace.client.transport.listener import wrong_port
 
     told = wrong_port(url)
     if told is not None:

@@ -73,7 +73,7 @@ class MessagePanel:
         self._note(None)
 
     def _draw(self, message: Message, decoded: Readable, address: str) -> None:
-        with ui.element("div").classes("hr-bar"):
+        with ui.element("div").classes("hr-bar hr-side-head"):
             ui.label(f"Partition {message.partition}, offset {message.offset:,}").classes("hr-title")
             ui.space()
             self._step("keyboard_arrow_up", "Previous message (k)", "hr-previous", -1)

@@ -1,17 +1,19 @@
-"""What listens at an address where no server answered: the line that a command then ends with names a wrong port.
+"""What listens at an address where no server answered: the error then names a wrong port.
 
 Each question is a connection of its own. A server that cannot be reached, or is silent, is not asked a second one: it
-is no wrong port, and the command has waited already.
+is no wrong port, and the caller has waited already.
 """
 
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 from contextlib import closing, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    import ssl
 
 _CONNECT_SECONDS: Final = 0.3
 _ANSWER_SECONDS: Final = 1.0
@@ -29,7 +31,7 @@ _KINDS: Final = {
     "kafka": "the protocol of Kafka",
 }
 _CALLED: Final = ("headrace", "headrace+tls")
-_CURE: Final = "commands call the Flight port, headrace://HOST:7071 or headrace+tls://HOST:7071 by default"
+_CURE: Final = "clients call the Flight port, headrace://HOST:7071 or headrace+tls://HOST:7071 by default"
 
 
 def wrong_port(urls: str) -> str | None:
@@ -73,6 +75,9 @@ def _connected(host: str, port: int) -> socket.socket:
 
 def _over_tls(host: str, port: int) -> ssl.SSLSocket:
     """A connection that trusts everybody: nothing is sent on it."""
+    # It takes long to import, and few need it.
+    import ssl
+
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
