@@ -12,7 +12,7 @@ import httpx
 from headrace import connect
 from headrace.broker import Broker
 from headrace.storage.open import open_store
-from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, headrace, in_terminal
+from tests.cli.processes import PATIENCE_SECONDS, Server, eventually, execute, headrace, in_terminal
 
 
 def create(store: Path, *arguments: str) -> dict[str, str]:
@@ -231,3 +231,23 @@ def test_the_first_token_of_a_server_in_use_says_who_will_be_refused(tmp_path: P
         second = headrace("token", "create", "till", *url, "--json", HEADRACE_TOKEN=admin)
         assert second.code == 0, "only the first one asks"
         assert server.stop() == 0
+
+
+def test_the_server_that_other_commands_call_is_meant_and_not_a_directory(tmp_path: Path) -> None:
+    make_store(tmp_path / "headrace-data")
+    create(tmp_path / "headrace-data", "here")
+    with Server(tmp_path / "elsewhere") as server:
+
+        def listed(*arguments: str, url: str = "", store: str = "", home: str = "/nonexistent") -> list[str]:
+            variables = {"HEADRACE_URL": url, "HEADRACE_STORE": store}
+            named = {name: value for name, value in variables.items() if value}
+            said = execute("token", "list", "--json", *arguments, cwd=tmp_path, XDG_CONFIG_HOME=home, **named)
+            return [each["name"] for each in said.json()]
+
+        url, here, home = server.flight_url, "file:./headrace-data", str(tmp_path)
+        assert listed(url=url) == [] and listed(url=url, store=here) == []
+        assert headrace("profile", "add", "there", "--url", url, "--no-token", XDG_CONFIG_HOME=home).code == 0
+        assert headrace("profile", "use", "there", XDG_CONFIG_HOME=home).code == 0
+        assert listed(home=home) == []
+        assert listed("--store", here, url=url) == ["here"]
+        assert listed() == ["here"]

@@ -64,6 +64,16 @@ class ServerOptions:
 
         return self.url is not None or asked_profile() is not None
 
+    @property
+    def is_chosen(self) -> bool:
+        """The same, or the environment or a profile in use does."""
+        import os
+
+        from headrace.cli.remote.profiles import Profiles
+
+        variables = ("HEADRACE_URL", "HEADRACE_PROFILE")
+        return self.is_named or any(map(os.environ.get, variables)) or Profiles.load().active is not None
+
     def address(self) -> ServerAddress:
         """The server that the options, the environment or a profile name."""
         from headrace.cli.remote.address import ServerAddress

@@ -8,9 +8,11 @@ that does not exist is not created.
 from __future__ import annotations
 
 import getpass
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from headrace.cli.exits import Exit, Failure
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.client import Client
     from headrace.storage.catalog import Catalog
 
+_STORE_HERE: Final = "file:./headrace-data"
 # A producer that wrote within this time is in use; of very many topics the first are asked.
 _RECENT_SECONDS: Final = 3_600
 _TOPICS_ASKED: Final = 200
@@ -53,9 +56,10 @@ class Tokens(Protocol):
 
 
 @contextmanager
-def opened(server: ServerOptions, store: str, audit_log: str = "") -> Iterator[Tokens]:
-    """The tokens of the server that `--url` or `--profile` names, else of a store."""
-    if server.is_named:
+def opened(server: ServerOptions, store: str | None, audit_log: str = "") -> Iterator[Tokens]:
+    """The tokens of the server, or of the store, that is meant."""
+    store = _store_meant(server, store)
+    if store is None:
         with server.connected() as client:
             yield client
         return
@@ -77,6 +81,21 @@ def opened(server: ServerOptions, store: str, audit_log: str = "") -> Iterator[T
             catalog.close()
     except HeadraceError as error:
         raise Failure(Exit.USAGE, f"{error} (for the tokens of a running server give --url)") from None
+
+
+def _store_meant(server: ServerOptions, store: str | None) -> str | None:
+    """The store that is meant; none if a server is: one that a flag names, or else the environment, or a profile.
+
+    Without either it is the store in this directory, as before the first start of its server, and else the server of
+    this machine.
+    """
+    if server.is_named:
+        return None
+    if store is not None:
+        return store
+    if server.is_chosen:
+        return None
+    return os.environ.get("HEADRACE_STORE") or (_STORE_HERE if Path("headrace-data").exists() else None)
 
 
 def users_without_token(tokens: Tokens) -> list[str]:

@@ -20,22 +20,28 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Manage access tokens. Takes effect on a running server within a second.",
-    epilog="With --url or --profile the server is asked, which needs a token with full access; otherwise the store "
-    "is changed, also while a server runs on it. A store is never created here: `headrace serve` does that.",
+    epilog="They act on the server that all commands call (--url, --profile, HEADRACE_URL, the profile in use), which "
+    "needs a token with full access. With --store, or where no server is named and there is a store in this directory, "
+    "they change the store, also while a server runs on it. A store is never created here: `headrace serve` does that.",
     no_args_is_help=True,
 )
 
 _USERS_SHOWN: Final = 10
-DEFAULT_STORE: Final = "file:./headrace-data"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenStore:
-    """The store whose tokens are meant, unless a server is named."""
+    """The store whose tokens are meant, if no server is."""
 
-    store: Annotated[str, typer.Option("--store", envvar="HEADRACE_STORE", help="URL of the store.", metavar="URL")] = (
-        DEFAULT_STORE
-    )
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            help="URL of the store. Default: HEADRACE_STORE, or file:./headrace-data if that exists, where no server "
+            "is named.",
+            metavar="URL",
+        ),
+    ] = None
     audit_log: Annotated[
         str,
         typer.Option(
