@@ -16,6 +16,8 @@ from tests.postgres_server import PostgresServer
 
 # Its drawings have no language yet.
 ON_POSTGRES = "docs/postgres.md"
+# It has servers of its own: tests/docs/test_three_servers.py.
+THREE_SERVERS = "docs/three-servers.md"
 # Pages that need a port of another protocol, by its option.
 ON_PROTOCOLS = {"docs/kafka.md": "--kafka", "docs/from/ydb-topics.md": "--ydb"}
 # Roles that the page takes for given; roles belong to all databases of a server.
@@ -29,7 +31,7 @@ RUN = {"bash", "python", "output", "toml", "sql"}
 HERE = [
     page
     for page in pages()
-    if page not in SPARK_PAGES | {ON_POSTGRES} | ON_PROTOCOLS.keys()
+    if page not in SPARK_PAGES | {ON_POSTGRES, THREE_SERVERS} | ON_PROTOCOLS.keys()
     and any(block.language in RUN for block in blocks(page))
 ]
 
