@@ -8,6 +8,7 @@
     topic_writers         the last commit key of each writer
     topic_payloads        the hashes of recently written payloads, a row per commit
     topic_stages          rows that wait to be published together
+    queue_consumers       a view: the consumers of the PgQueue API, and the number of each one's next message
     headrace_grants       which database role may publish to which topics by `headrace_publish`
     headrace_locks        rows that servers lock, see `storage.tables`; the table itself is locked to create the others
 
@@ -31,11 +32,12 @@ from headrace.storage.postgres.sql.functions import FUNCTIONS
 from headrace.storage.tables import LOCKS, LOCKS_MAX
 
 # 2: publishing in SQL runs with the rights of the owner and asks for a grant. 3: sources have digests. 4: values may be
-# null. 5: the archive. 6: views do not show messages that were deleted on request.
-VERSION: Final = 6
+# null. 5: the archive. 6: views do not show messages that were deleted on request. 7: they number messages over all
+# partitions, and there is a view of the PgQueue API's consumers.
+VERSION: Final = 7
 
 _NULL_VALUES_VERSION: Final = 4
-_DELETION_VERSION: Final = 6
+_NUMBERS_VERSION: Final = 7
 
 _LOCKS: Final = f"""
 CREATE TABLE {LOCKS} (lock integer PRIMARY KEY);
@@ -159,11 +161,13 @@ CREATE TABLE {table} (
     seqno bigint
 )"""
 
+# The number of a message is how many were written before it, as the PgQueue API hands them out. Numbers are joined, and
+# each row is provably found once: a query that does not name `messageid` is planned without them.
 _VIEW: Final = """
 CREATE OR REPLACE VIEW {view} AS SELECT
     partition,
     "offset",
-    "offset" AS messageid,
+    messageid,
     to_timestamp(time_us / 1e6) AS "timestamp",
     headrace_text(value) AS message,
     headrace_text(key) AS key,
@@ -176,12 +180,37 @@ CREATE OR REPLACE VIEW {view} AS SELECT
     value
 FROM {table} CROSS JOIN (
     SELECT deleted_before::jsonb AS deleted FROM all_topics WHERE topicid = {topic} OFFSET 0
-) AS topic
+) AS topic LEFT JOIN (
+    SELECT DISTINCT ON (partition, "offset") partition, "offset", dropped - 1 + row_number() OVER (
+        ORDER BY time_us, partition, "offset"
+    ) AS messageid
+    FROM {table} CROSS JOIN (
+        SELECT starts, coalesce((SELECT sum(start) FROM unnest(starts) AS start), 0)::bigint AS dropped
+        FROM all_topics WHERE topicid = {topic} OFFSET 0
+    ) AS topic
+    WHERE "offset" >= coalesce(starts[partition + 1], 0)
+) AS numbers USING (partition, "offset")
 WHERE "offset" >= coalesce((deleted ->> partition)::bigint, 0)"""
+
+# Of each consumer of the PgQueue API, whose group has its id in its name: the `messageid` of its next message.
+_QUEUE_CONSUMERS: Final = """
+CREATE VIEW queue_consumers AS SELECT
+    substr(groupname, length('queue-consumer-') + 1)::numeric AS consumerid,
+    topicname,
+    (
+        SELECT sum(greatest(
+            queueoffset, starts[number + 1], (deleted_before::jsonb ->> number)::bigint, 0
+        ))::bigint
+        FROM generate_series(0, partitions - 1) AS number LEFT JOIN all_consumers
+        ON all_consumers.topicid = all_topics.topicid AND all_consumers.groupname = all_groups.groupname
+            AND partition = number
+    ) AS queueoffset
+FROM all_groups JOIN all_topics USING (topicid) WHERE groupname ~ '^queue-consumer-[0-9]{1,28}$'"""
 
 # Prefixes of our tables, now and later: a view of such a name could conflict with one.
 _RESERVED: Final = ("all_", "headrace_", "topic_", "pg_")
 _IDENTIFIER_BYTES_MAX: Final = 63
+_VIEW_NAMES: Final = ("queue_consumers",)
 
 
 def make_schema(connection: Connection, schema: str) -> None:
@@ -253,8 +282,10 @@ def make_tables(connection: Connection) -> None:
         connection.execute(_DIGESTS)
         if version is not None and version < _NULL_VALUES_VERSION:
             _allow_null_values(connection)
-        if version is not None and version < _DELETION_VERSION:
+        if version is not None and version < _NUMBERS_VERSION:
             _replace_views(connection)
+        if connection.execute("SELECT to_regclass('queue_consumers')").fetchone() == (None,):
+            connection.execute(_QUEUE_CONSUMERS)
         connection.execute(_GRANTS)
         connection.execute(FUNCTIONS)
         connection.execute("DELETE FROM headrace_postgres")
@@ -300,7 +331,7 @@ def make_topic(connection: Connection, topic_id: int, key: str, created_us: int)
 
 def is_viewable(key: str) -> bool:
     """Whether a view may have the name of this topic."""
-    return len(key.encode()) <= _IDENTIFIER_BYTES_MAX and not key.startswith(_RESERVED)
+    return len(key.encode()) <= _IDENTIFIER_BYTES_MAX and not key.startswith(_RESERVED) and key not in _VIEW_NAMES
 
 
 def make_segment(connection: Connection, topic_id: int, segment: int) -> None:
