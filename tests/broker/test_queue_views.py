@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import LiteralString
+
 import psycopg
 import pytest
+from psycopg import sql
 
 from headrace.broker import Broker
 from headrace.broker.queue_api.registrations import CONSUMER_PREFIX
@@ -16,7 +19,7 @@ SIZE = "SELECT count(*) FROM orders WHERE messageid >= %s"
 MESSAGES = 10
 
 
-def ask(connection: psycopg.Connection, query: str, *values: object) -> object:
+def ask(connection: psycopg.Connection, query: LiteralString, *values: object) -> object:
     row = connection.execute(query, values).fetchone()
     return None if row is None else row[0]
 
@@ -25,7 +28,7 @@ def ask(connection: psycopg.Connection, query: str, *values: object) -> object:
 def test_the_next_message_of_a_consumer_is_found_by_its_number(postgres: PostgresServer, partitions: int) -> None:
     url = postgres.fresh_url()
     with Broker.open(url) as broker, postgres.connect() as connection:
-        connection.execute(f"SET search_path = {url.rpartition('schema=')[2]}")
+        connection.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(url.rpartition("schema=")[2])))
         broker.create_topic("Orders", partitions)
         for number in range(MESSAGES):
             broker.publish("orders", batch(b"%d" % number))
@@ -37,7 +40,7 @@ def test_the_next_message_of_a_consumer_is_found_by_its_number(postgres: Postgre
             message = ask(connection, NEXT_MESSAGE, number)
             assert ask(connection, SIZE, number) == registered.size("Orders", first)
             taken = registered.consume("Orders", first)
-            assert taken.value is not None and message == taken.value.decode()
+            assert taken is not None and taken.value is not None and message == taken.value.decode()
         assert ask(connection, NEXT_OFFSET, first) == MESSAGES and ask(connection, NEXT_MESSAGE, MESSAGES) is None
         assert ask(connection, NEXT_OFFSET, second) == 0
         assert ask(connection, "SELECT count(DISTINCT messageid) FROM orders") == MESSAGES
