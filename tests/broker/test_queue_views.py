@@ -30,8 +30,8 @@ def test_the_next_message_of_a_consumer_is_found_by_its_number(postgres: Postgre
     with Broker.open(url) as broker, postgres.connect() as connection:
         connection.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(url.rpartition("schema=")[2])))
         broker.create_topic("Orders", partitions)
-        for number in range(MESSAGES):
-            broker.publish("orders", batch(b"%d" % number))
+        for each in range(MESSAGES):
+            broker.publish("orders", batch(b"%d" % each))
         registered = broker.registrations
         first, second = (registered.register_consumer("Orders") for _ in range(2))
         for expected in range(MESSAGES):
