@@ -11,7 +11,7 @@ from headrace.core.errors import InvalidInput
 from headrace.core.hashes.columns import fnv1a64_of, partition_of
 from headrace.core.hashes.murmur2 import murmur2_of
 from headrace.spark.functions import fnv1a64, murmur2, partition_array, partition_for
-from headrace.spark.pipeline.frame.sql_functions import register
+from headrace.spark.pipeline.frame.steps import register_functions
 from tests.spark.topics import numbers, publish, read
 
 TEXTS = ["", "a", "user-1", "ß" * 300, None]
@@ -38,7 +38,7 @@ def test_partitions_are_those_of_a_topic_of_kafka(spark: SparkSession, client: C
     client.create_topic(topic, partitions=7, key_hash="murmur2")
     keys: list[bytes | None] = [*(text.encode() for text in TEXTS if text), *(b"k%d" % n for n in range(300))]
     publish(client, topic, numbers(0, len(keys)), keys)
-    register(spark)
+    register_functions(spark)
     described = client.describe_topic(topic)
     chosen = partition_for("key", described.partitions, described.settings.key_hash)
     read_back = read(spark, url, topic).withColumn("chosen", chosen).withColumn("hash", murmur2("key"))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.core.errors import InvalidInput
-from headrace.verify.checks.intervals import Intervals
+from headrace.verify.checks.groups import Intervals
 from headrace.verify.history.events import Began, Event, Note
 from headrace.verify.history.file import Recorder, read_history
 from headrace.verify.members import runs_of

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Annotated, Final
@@ -29,7 +29,6 @@ import msgspec
 
 from headrace.core.errors import LimitExceeded, Overloaded
 from headrace.edge.monitoring.clients import Clients
-from headrace.edge.traffic import Traffic
 
 # Callers beyond this number of series are counted together.
 SERIES_MAX: Final = 1_000
@@ -76,6 +75,39 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     bodies_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 256 << 20
     publish_bytes_per_second: PerSecond = 0
     requests_per_second: PerSecond = 0
+
+
+class Traffic:
+    """Connections, requests by what they were and how they ended, and bytes, of a protocol that counts its own.
+
+    HTTP and Flight are watched from outside (proxies, `flight_calls`); the requests of the others carry their outcome
+    inside. One thread writes, any may read: what is read may be a moment old.
+    """
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._requests: Counter[tuple[str, str]] = Counter()
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """One connection, as long as it is open."""
+        self.connections += 1
+        try:
+            yield
+        finally:
+            self.connections -= 1
+
+    def count(self, request: str, outcome: str, bytes_in: int, bytes_out: int) -> None:
+        """A request was answered."""
+        self._requests[request, outcome] += 1
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+
+    def requests(self) -> dict[tuple[str, str], int]:
+        """How many requests there were, by what they were and how they ended."""
+        return dict(self._requests)
 
 
 class Limits:

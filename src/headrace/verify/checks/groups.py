@@ -7,17 +7,56 @@ or have been given to a member since the seek was called. What overlaps a seek m
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headrace.verify.checks.intervals import Intervals
 from headrace.verify.checks.violation import Kind, Violation
 from headrace.verify.history.events import GroupSeen, Poll
 from headrace.verify.history.index import HistoryIndex
 
 Line = tuple[str, int]
+
+
+class Intervals:
+    """A set of integers as half-open intervals, merged as they are added.
+
+    >>> offsets = Intervals()
+    >>> offsets.add(0, 3)
+    >>> offsets.add(5, 8)
+    >>> offsets.missing(10)
+    [(3, 5), (8, 10)]
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        """Add the numbers from `start` up to and without `end`."""
+        if start >= end:
+            return
+        first = bisect.bisect_left(self._ends, start)
+        last = bisect.bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def missing(self, end: int) -> list[tuple[int, int]]:
+        """The intervals from 0 up to and without `end` that are not in the set."""
+        holes, position = [], 0
+        for start, stop in zip(self._starts, self._ends, strict=True):
+            if position >= end:
+                break
+            if start > position:
+                holes.append((position, min(start, end)))
+            position = max(position, stop)
+        if position < end:
+            holes.append((position, end))
+        return holes
 
 
 @dataclass(slots=True)

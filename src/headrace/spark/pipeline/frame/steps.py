@@ -16,11 +16,12 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.functions import arrow_udf
 
 from headrace.core.errors import InvalidInput
+from headrace.spark.functions import hash_array, murmur2_array, partition_array
 from headrace.spark.pipeline.definition.description import Description, Step, TopicSource
 from headrace.spark.pipeline.frame.source import connection_options
-from headrace.spark.pipeline.frame.sql_functions import register
 from headrace.spark.pipeline.run.spark_logs import analysis
 
 
@@ -31,7 +32,7 @@ def run_steps(
 
     partitions: the view of this name; without it the broker is asked, if a step uses the view.
     """
-    register(spark)
+    register_functions(spark)
     rows.createOrReplaceTempView("source")
     if partitions is not None:
         partitions.createOrReplaceTempView("partitions")
@@ -41,6 +42,13 @@ def run_steps(
         rows = _run(spark, rows, step, f"steps.{number}", description.directory)
         rows.createOrReplaceTempView(step.name)
     return rows
+
+
+def register_functions(spark: SparkSession) -> None:
+    """Let SQL of a session call the broker's own hashing, over whole columns."""
+    spark.udf.register("fnv1a64", arrow_udf(hash_array, "bigint"))  # type: ignore[call-overload]
+    spark.udf.register("murmur2", arrow_udf(murmur2_array, "int"))  # type: ignore[call-overload]
+    spark.udf.register("partition_for", arrow_udf(partition_array, "int"))  # type: ignore[call-overload]
 
 
 def _run(spark: SparkSession, rows: DataFrame, step: Step, place: str, directory: str | None) -> DataFrame:
