@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headrace.cli.remote.activity import Snapshot, groups, topics
-from headrace.wire.metrics import parse
+from headrace.cli.remote.activity import groups, topics
+from headrace.console.monitor.sample import Sample, parse
 from tests.cli.processes import Server, eventually, headrace
 
 
@@ -58,17 +58,18 @@ def test_top_once(server: Server, topic: str) -> None:
 
 
 def test_rates_are_of_two_looks_and_of_all_servers() -> None:
-    def look(seconds: float, written: int, lag: int) -> Snapshot:
+    def look(seconds: float, written: int, lag: int) -> Sample:
         text = (
             f'headrace_messages_in_total{{topic="t"}} {written}\nheadrace_messages_in_total{{topic="t"}} 10\n'
             'headrace_topic_partitions{topic="t"} 3\nheadrace_topic_partitions{topic="t"} 3\n'
+            'headrace_store_bytes{topic="t"} 700\nheadrace_store_bytes{topic="t"} 700\n'
             f'headrace_group_lag_messages{{topic="t",group="g"}} {lag}\n'
         )
-        return Snapshot(seconds, parse(text))
+        return parse([text], seconds)
 
     before, now = look(100.0, 0, 4), look(102.0, 60, 10)
     (topic,) = topics(before, now)
-    assert (topic.messages_in, topic.partitions) == (30.0, 3)
+    assert (topic.messages_in, topic.partitions, topic.bytes_stored) == (30.0, 3, 700)
     (group,) = groups(before, now)
     assert (group.lag_messages, group.lag_growth) == (10, 3.0)
     # A server that was started again counts from 0.

@@ -16,13 +16,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headrace.cli.options.listen_address import is_wildcard
-from headrace.cli.remote.activity import Snapshot
 from headrace.cli.remote.address import ServerAddress
+from headrace.console.monitor.sample import Sample, parse
 from headrace.core.health.findings import Health, HealthFinding, merged
 from headrace.core.health.rules import silent
 from headrace.core.reports.descriptions import ServerDescription
 from headrace.wire.descriptions import ClientOut
-from headrace.wire.metrics import Sample, parse
 
 if TYPE_CHECKING:
     from headrace.client import Client
@@ -35,23 +34,22 @@ class Scrape:
     """What the servers measured, and why some of them did not answer."""
 
     servers: Sequence[ServerDescription]
-    snapshot: Snapshot
+    sample: Sample
     problems: Sequence[str]
 
 
 def scrape(client: Client, address: ServerAddress) -> Scrape:
     """The metrics of every server, put together."""
     servers = client.list_servers()
-    samples: dict[str, list[Sample]] = {}
+    texts: list[str] = []
     problems: list[str] = []
     for server in servers:
         text = metrics_text(server, address)
         if isinstance(text, Exception):
             problems.append(f"no metrics of {server.addresses.get('http')}: {str(text) or type(text).__name__}")
-            continue
-        for name, values in parse(text).items():
-            samples.setdefault(name, []).extend(values)
-    return Scrape(servers, Snapshot(time.time(), samples), problems)
+        else:
+            texts.append(text)
+    return Scrape(servers, parse(texts, time.time()), problems)
 
 
 def metrics_text(server: ServerDescription, address: ServerAddress) -> str | Exception:

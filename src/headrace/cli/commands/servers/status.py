@@ -32,15 +32,13 @@ def status(*, as_json: Json = False, server: ServerOptions) -> None:
     with server.connected() as client:
         found = scrape(client, address)
         verdict = health(client, address, found.servers)
-    now = found.snapshot
+    now = found.sample
     lagging = [each for each in groups(now, now) if each.lag_messages]
     facts: dict[str, Any] = {
         "url": address.url,
         "servers": found.servers,
         "topics": total(now, "headrace_topics"),
-        "bytes_stored": int(sum(value for _, value in now.samples.get("headrace_store_bytes", ())))
-        if now.samples
-        else None,
+        "bytes_stored": int(sum(each.bytes_stored for each in now.topics.values())) if now.others else None,
         "disk_free_bytes": total(now, "headrace_disk_free_bytes"),
         "disk_size_bytes": total(now, "headrace_disk_size_bytes"),
         "groups_lagging": len(lagging),

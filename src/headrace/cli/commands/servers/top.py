@@ -14,8 +14,9 @@ from headrace.cli.terminal.output import make_table, print_json_line, print_show
 from headrace.core.text import bytes_shown
 
 if TYPE_CHECKING:
-    from headrace.cli.remote.activity import GroupActivity, Snapshot, TopicActivity
+    from headrace.cli.remote.activity import GroupActivity, TopicActivity
     from headrace.cli.remote.scrape import Scrape
+    from headrace.console.monitor.sample import Sample
 
 EXAMPLES: Final = """
 Rates are per second since the last refresh. Needs a token that may read all topics. Ctrl-C ends it.
@@ -41,17 +42,17 @@ def top(
 
         def look() -> Scrape:
             found = scrape(client, address)
-            if not found.snapshot.samples:
+            if not found.sample.others:
                 raise Failure(
                     Exit.DENIED if "token" in "".join(found.problems) else Exit.FAILING, "; ".join(found.problems)
                 )
             return found
 
-        before = look().snapshot
+        before = look().sample
         with _Screen(once or as_json) as screen:
             while True:
                 time.sleep(interval)
-                now = look().snapshot
+                now = look().sample
                 if as_json:
                     _print_json(before, now, rows)
                 else:
@@ -61,14 +62,14 @@ def top(
                 before = now
 
 
-def _print_json(before: Snapshot, now: Snapshot, rows: int) -> None:
+def _print_json(before: Sample, now: Sample, rows: int) -> None:
     from headrace.cli.remote.activity import groups, topics
 
-    found = {"time": now.seconds, "topics": topics(before, now)[:rows], "groups": groups(before, now)[:rows]}
+    found = {"time": now.time, "topics": topics(before, now)[:rows], "groups": groups(before, now)[:rows]}
     print_json_line(found)
 
 
-def _view(before: Snapshot, now: Snapshot, rows: int, url: str) -> Any:
+def _view(before: Sample, now: Sample, rows: int, url: str) -> Any:
     from rich.console import Group
 
     from headrace.cli.remote.activity import groups, topics
