@@ -1,5 +1,5 @@
 .PHONY: help install install-quick run demo demo-postgres check quick test campaign fuzz test-kafka-tools test-object-store \
-	test-oldest-spark test-ydb bench screenshots shape docs release clean kafka-go kafka-jars kafka-javascript kafka-spark s3-server s3-jars
+	test-oldest-spark test-ydb test-cursus bench screenshots shape docs release clean kafka-go kafka-jars kafka-javascript kafka-spark s3-server s3-jars
 
 PYTHON ?= python3
 VENV := .venv
@@ -174,6 +174,14 @@ test-ydb: install  ## YDB's SDKs' own tests: YDB_SDK= YDB_GO_SDK= YDB_JS_SDK=
 		constraints.txt) 'pytest<8' pytest-asyncio==0.21.0
 	YDB_SDK=$(YDB_SDK) YDB_GO_SDK=$(YDB_GO_SDK) YDB_JS_SDK=$(YDB_JS_SDK) $(PYTEST) -m ydb_sdk $(YDB_SUITES)
 
+# The client is installed from its checkout: PyPI's release has no tests.
+CURSUS_ENVIRONMENT := .venv-cursus-client
+
+test-cursus: install  ## cursus' Python client's own tests: CURSUS_CLIENT=
+	$(PYTHON) -m venv $(CURSUS_ENVIRONMENT)
+	$(CURSUS_ENVIRONMENT)/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-asyncio $(CURSUS_CLIENT)
+	$(BIN)/python -m tests.protocols.cursus.own_tests $(CURDIR)/$(CURSUS_ENVIRONMENT)/bin/python $(abspath $(CURSUS_CLIENT))
+
 # Spark's file system for S3: about 700 MB.
 s3-jars:
 	mvn -q -B -f tests/object_store/spark_jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=target
@@ -198,5 +206,5 @@ fuzz: install  ## a million spoiled requests over each protocol: SEED=N, FUZZ=
 	$(BIN)/python -m tests.hostile.fuzz --seed $(SEED) $(FUZZ)
 
 clean:  ## remove everything that can be made again
-	rm -rf $(VENV) $(OLDEST_SPARK) $(KAFKA_SPARK) $(YDB_ENVIRONMENT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
+	rm -rf $(VENV) $(OLDEST_SPARK) $(KAFKA_SPARK) $(YDB_ENVIRONMENT) $(CURSUS_ENVIRONMENT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

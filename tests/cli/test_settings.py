@@ -73,6 +73,7 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         "kafka.advertised": "broker.example:9092",
         "kafka.auto_create_topics": False,
         "ydb.advertised": "broker.example:2136",
+        "cursus.advertised": "broker.example:9000",
         "kafka.request_bytes_max": 1 << 20,
         "queue_api.created_status": 201,
         "topic_defaults.retention_seconds": 60,

@@ -122,6 +122,9 @@ class Scratch:
         ydb = next((word for word in self._server.ready.split() if word.startswith("ydb:")), "")
         if ydb:
             text = text.replace("127.0.0.1:2136", ydb.removeprefix("ydb://"))
+        cursus = next((word for word in self._server.ready.split() if word.startswith("cursus:")), "")
+        if cursus:
+            text = text.replace("127.0.0.1:9000", cursus.removeprefix("cursus://"))
         return re.sub(r"(127\.0\.0\.1|localhost):7071", self.flight_url.removeprefix("headrace://"), text)
 
     def run_page(self, page: str, record: Record) -> None:

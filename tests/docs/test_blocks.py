@@ -19,7 +19,7 @@ ON_POSTGRES = "docs/postgres.md"
 # It has servers of its own: tests/docs/test_three_servers.py.
 THREE_SERVERS = "docs/three-servers.md"
 # Pages that need a port of another protocol, by its option.
-ON_PROTOCOLS = {"docs/kafka.md": "--kafka", "docs/from/ydb-topics.md": "--ydb"}
+ON_PROTOCOLS = {"docs/kafka.md": "--kafka", "docs/from/ydb-topics.md": "--ydb", "docs/from/cursus.md": "--cursus"}
 # Roles that the page takes for given; roles belong to all databases of a server.
 ROLES = ("app", "reports")
 _CREATE_ROLE = """

@@ -160,6 +160,25 @@ def _start_ydb(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
     return Endpoint("ydb", url_of("ydb+tls" if tls else "ydb", host, port), ydb.reload, ydb.stop)
 
 
+def _start_cursus(shared: Shared, listeners: list[socket.socket]) -> Endpoint:
+    """cursus, which shares the TLS context of its port with all connections to come, as Kafka does."""
+    # Imported here: a server that does not speak it starts sooner.
+    from headrace.protocols.cursus.server import CursusServer
+
+    tls, settings = shared.tls, shared.settings.cursus
+    context = None if tls is None else server.load_tls(tls)
+    made = CursusServer(shared.broker, shared.access, settings, listeners, context, shared.limits, shared.stop_seconds)
+    made.start()
+
+    def reload() -> None:
+        if context is not None and tls is not None:
+            context.load_cert_chain(tls.certificate, tls.key)
+
+    host = parse_address(settings.address)[0]
+    url = url_of("cursus+tls" if tls else "cursus", host, server.port_of(listeners))
+    return Endpoint("cursus", url, reload, made.stop)
+
+
 PROTOCOLS: Final = (
     Protocol("flight", lambda settings: settings.flight, _start_flight),
     Protocol(
@@ -175,5 +194,11 @@ PROTOCOLS: Final = (
         _start_ydb,
         module="ydb",
         advertised=lambda settings: settings.ydb.advertised,
+    ),
+    Protocol(
+        "cursus",
+        lambda settings: settings.cursus.address,
+        _start_cursus,
+        advertised=lambda settings: settings.cursus.advertised,
     ),
 )

@@ -23,6 +23,7 @@ from headrace.cli.options.listen_address import parse_address as parse_address
 from headrace.core.errors import HeadraceError
 from headrace.core.reports.server_settings import SettingDescription, describe_settings, is_fixed
 from headrace.edge.limits import LimitSettings
+from headrace.protocols.cursus.settings import CursusSettings
 from headrace.protocols.http.settings import HttpSettings
 from headrace.protocols.kafka.settings import KafkaSettings
 from headrace.protocols.ydb.settings import YdbSettings
@@ -90,6 +91,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     rest: HttpSettings = HttpSettings()
     kafka: KafkaSettings = KafkaSettings()
     ydb: YdbSettings = YdbSettings()
+    cursus: CursusSettings = CursusSettings()
     limits: LimitSettings = LimitSettings()
     queue_api: QueueApiSettings = QueueApiSettings()
     topic_defaults: TopicDefaults = TopicDefaults()

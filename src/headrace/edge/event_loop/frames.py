@@ -286,6 +286,11 @@ class Frames(asyncio.Protocol):
 
     # Writing
 
+    @property
+    def can_write(self) -> bool:
+        """Whether the client reads what it is sent, so that writing does not wait."""
+        return self._can_write.is_set()
+
     async def write(self, data: bytes) -> None:
         """Write an answer; waits while the client does not read."""
         if self._transport.is_closing():

@@ -12,7 +12,7 @@ import typer
 from headrace.cli.options.groups import with_option_groups
 
 # Flags that are the listen address of a section of the settings.
-SECTIONS = frozenset({"kafka", "ydb"})
+SECTIONS = frozenset({"cursus", "kafka", "ydb"})
 
 EXAMPLES = """
 Each setting is taken from the first of: a flag (or --set), HEADRACE_… in the environment, the TOML file.
@@ -56,6 +56,13 @@ class SettingFlags:
     ydb: Annotated[
         str | None,
         typer.Option(help="Listen address for YDB's topic clients, or off. By default off.", metavar="HOST:PORT"),
+    ] = None
+    cursus: Annotated[
+        str | None,
+        typer.Option(
+            help="Listen address for clients of cursus, port 9000 unless given, or off. By default off.",
+            metavar="HOST:PORT",
+        ),
     ] = None
     tls_certificate: Annotated[
         str | None,

@@ -1,0 +1,1 @@
+"""Bytes to commands and records, and answers to bytes."""
