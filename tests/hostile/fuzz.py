@@ -1,4 +1,4 @@
-"""`python -m tests.hostile.fuzz`: a million spoiled requests over four protocols, against servers with tokens.
+"""`python -m tests.hostile.fuzz`: a million spoiled requests of all protocols, against servers with tokens.
 
 For each protocol a server of its own: a victim does what it should, first alone and then beside the inputs, which are
 as many as the server takes. Printed are how long its calls took, what the server took of memory and of the processor,
@@ -26,6 +26,7 @@ from typing import Final
 import grpc
 
 from bench.report import percentiles_ms
+from tests.hostile.cursus_requests import CursusInputs
 from tests.hostile.fuzz_inputs import FlightCall, FlightInputs, HttpInputs, KafkaInputs
 from tests.hostile.target import Address, Target
 from tests.hostile.victim import Victim, Waits
@@ -33,7 +34,7 @@ from tests.hostile.ydb_requests import YdbCallInput, YdbInputs
 
 MIB: Final = 1 << 20
 # Of all inputs: what each protocol gets of a hundred.
-SHARES: Final = {"kafka": 45, "http": 35, "flight": 10, "ydb": 10}
+SHARES: Final = {"kafka": 40, "http": 30, "flight": 10, "ydb": 10, "cursus": 10}
 # So many that the server has work while one connection in seven waits for an answer that does not come.
 CONCURRENT: Final = 256
 # Looking whether the server runs costs a fifth of an input.
@@ -43,7 +44,7 @@ ANSWER_SECONDS: Final = 0.25
 # Of a hundred connections: cut off, left as they are for a while, or closed for writing at once. The Kafka port serves
 # what came before such an end; over HTTP a client that ends has left.
 CUT, LEFT = 5, 3
-ENDED: Final = {"kafka": 80, "http": 20}
+ENDED: Final = {"kafka": 80, "http": 20, "cursus": 80}
 MEMORY_BYTES_MAX: Final = 1536 * MIB
 SHOWN: Final = 20
 
@@ -109,6 +110,8 @@ def sender(protocol: str, address: Address) -> Send:
     """What sends inputs of a protocol."""
     if protocol == "kafka":
         return sender_of_bytes(address.kafka, KafkaInputs(address).made, ENDED[protocol])
+    if protocol == "cursus":
+        return sender_of_bytes(address.cursus, CursusInputs(address).made, ENDED[protocol])
     if protocol == "http":
         return sender_of_bytes(address.http, HttpInputs(address).made, ENDED[protocol])
     token = address.tokens["attacker"]

@@ -32,6 +32,8 @@ GRANTS: Final[dict[str, tuple[str, list[str]]]] = {
 }
 # A server that would take more fails to get it, and the machine lives. Stacks of threads count, 8 MiB each.
 MEMORY_BYTES_MAX: Final = 8 << 30
+# Options of protocols that have a port of their own.
+PROTOCOLS: Final = ("--kafka", "--ydb", "--cursus")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -43,6 +45,7 @@ class Address:
     flight: int
     kafka: int
     ydb: int
+    cursus: int
     pid: int
     topic_ids: dict[str, UUID]
     tokens: dict[str, str]
@@ -86,14 +89,19 @@ class Target:
             broker.commit_offsets(WIDE, GROUP, dict.fromkeys(range(PARTITIONS_MAX), 0))
             for name, grant in GRANTS.items():
                 tokens[name] = broker.access.create(name, [grant])[1]
-        self._ports = ReservedPort(), ReservedPort()
-        kafka, ydb = (port.number for port in self._ports)
-        options = ("--kafka", f"127.0.0.1:{kafka}", "--ydb", f"127.0.0.1:{ydb}", "--log-level", "error", *arguments)
+        self._ports = [ReservedPort() for _ in PROTOCOLS]
+        kafka, ydb, cursus = (port.number for port in self._ports)
+        options = [
+            each
+            for port, name in zip(self._ports, PROTOCOLS, strict=True)
+            for each in (name, f"127.0.0.1:{port.number}")
+        ]
+        options += ["--log-level", "error", *arguments]
         self._server = Server(store, *options, installed=installed)
         pid = self._server.process.pid
         resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
         flight = int(self._server.flight_url.rpartition(":")[2])
-        self.address = Address(self._server.port, flight, kafka, ydb, pid, topic_ids, tokens)
+        self.address = Address(self._server.port, flight, kafka, ydb, cursus, pid, topic_ids, tokens)
 
     @property
     def log(self) -> str:
