@@ -46,7 +46,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def options(authority: Authority) -> tuple[str, ...]:
     certificate, key = authority.issue("server", "127.0.0.1")
     files = "--tls-certificate", str(certificate), "--tls-key", str(key)
-    return *files, "--tls-client-ca", str(authority.file), "--require-tokens"
+    return *files, "--tls-client-ca", str(authority.file), "--require-tokens", "--native", "127.0.0.1:0"
 
 
 def make_tokens(store: Path) -> dict[str, str]:
@@ -100,6 +100,7 @@ def test_a_certificate_has_the_grants_of_the_token_of_its_name(tmp_path: Path, a
         with flight(server, authority, publisher) as remote:
             with remote.producer("orders") as producer:
                 producer.send(b"b").result(PATIENCE_SECONDS)
+            assert "native" in {each.protocol for each in remote.list_clients()}
             with pytest.raises(Forbidden):
                 remote.offsets("orders")
         # The first alternative name, where there are several.

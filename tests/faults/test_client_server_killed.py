@@ -14,6 +14,7 @@ import pytest
 from headrace.client import Client, Producer, Receipt, connect
 from headrace.core.errors import AnswerLost, OutcomeUnknown, Unreachable
 from tests.broker.background import PATIENCE_SECONDS, eventually
+from tests.ports import ReservedPort
 from tests.server_process import ServerProcess
 
 
@@ -24,12 +25,33 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     process.close()
 
 
+@pytest.fixture(params=["flight", "native"])
+def publishing_server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    """A server to which clients publish over one wire or the other."""
+    if request.param == "flight":
+        process = ServerProcess(f"file:{tmp_path / 'store'}")
+        yield process
+        process.close()
+        return
+    with ReservedPort() as port:
+        process = ServerProcess(f"file:{tmp_path / 'store'}", "--native", f"127.0.0.1:{port.number}")
+        yield process
+        process.close()
+
+
+def check_wire(client: Client, server: ServerProcess) -> None:
+    """The client publishes over the wire that the server was started for."""
+    is_native = any(each.protocol == "native" for each in client.list_clients())
+    assert is_native == ("native" in client.list_servers()[0].addresses)
+
+
 def values_of(client: Client, topic: str) -> list[bytes]:
     batches = [client.read(topic, partition, 0, 1_000_000) for partition in client.offsets(topic)]
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
-def test_producer_with_an_id_loses_nothing_and_doubles_nothing(server: ServerProcess) -> None:
+def test_producer_with_an_id_loses_nothing_and_doubles_nothing(publishing_server: ServerProcess) -> None:
+    server = publishing_server
     with connect(server.url) as client:
         client.create_topic("orders", partitions=3)
         futures: list[Future[Receipt]] = []
@@ -52,6 +74,7 @@ def test_producer_with_an_id_loses_nothing_and_doubles_nothing(server: ServerPro
                 time.sleep(0.002)
             killing.result()
         receipts = [future.result(PATIENCE_SECONDS) for future in futures]
+        check_wire(client, server)
         assert len(receipts) > 1_000
         assert Counter(values_of(client, "orders")) == Counter(b"%d" % number for number in range(len(futures)))
         places = [(receipt.partition, receipt.offset) for receipt in receipts if receipt.status == "written"]
@@ -64,7 +87,10 @@ def until_under_way(producer: Producer) -> None:
     eventually(lambda: any(pending.was_sent for pending in list(unanswered)))
 
 
-def test_producer_without_an_id_doubles_nothing_and_says_what_it_does_not_know(server: ServerProcess) -> None:
+def test_producer_without_an_id_doubles_nothing_and_says_what_it_does_not_know(
+    publishing_server: ServerProcess,
+) -> None:
+    server = publishing_server
     with connect(server.url) as client:
         client.create_topic("orders")
         outcomes: dict[bytes, Future[Receipt]] = {}
@@ -82,6 +108,7 @@ def test_producer_without_an_id_doubles_nothing_and_says_what_it_does_not_know(s
                     server.start()
             with pytest.raises(OutcomeUnknown):
                 producer.flush()
+            check_wire(client, server)
         failed = {value for value, future in outcomes.items() if future.exception(PATIENCE_SECONDS)}
         assert all(isinstance(outcomes[value].exception(), OutcomeUnknown) for value in failed)
         counts = Counter(values_of(client, "orders"))

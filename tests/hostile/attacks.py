@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
 from headrace.protocols.kafka.apis.table import APIS
-from headrace.wire import tickets
+from headrace.wire import native, tickets
 from tests.hostile import victim, ydb_attacks
 from tests.hostile.kafka_requests import SUBSCRIPTION, prepared, shapes
 from tests.hostile.target import NARROW, WIDE, Address
@@ -241,6 +242,19 @@ def flight_uploads(address: Address, seconds: float) -> str:
     return "250 uploads without a batch"
 
 
+def native_silence(address: Address, seconds: float) -> str:
+    """Say that 64 MiB follow in an upload, or nothing at all, and send nothing more; as a stranger too."""
+    hello = native.frame(native.HELLO, msgspec.json.encode(native.Hello(1, address.tokens["attacker"])))
+    upload = native.frame(native.UPLOAD, tickets.encode(tickets.Publish(NARROW)))
+    announced = struct.pack(">i", 64 * MIB)
+    with _many_files(), ExitStack() as open_:
+        for sent in (hello + upload + announced, hello + upload, hello):
+            _connect(open_, address.native, 8, sent)
+        _connect(open_, address.native, 2_000, struct.pack(">i", 16 << 10) + b"h")
+        time.sleep(seconds)
+    return "24 connections that stay silent, and 2,000 without a token"
+
+
 ATTACKS: Final[dict[str, Attack]] = {
     "announced lengths": announced_lengths,
     "announced lengths, without a token": announced_by_strangers,
@@ -260,4 +274,5 @@ ATTACKS: Final[dict[str, Attack]] = {
     "HTTP heads without an end": http_heads,
     "Flight uploads without a batch": flight_uploads,
     **ydb_attacks.ATTACKS,
+    "native wire: silence": native_silence,
 }

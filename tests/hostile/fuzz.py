@@ -27,24 +27,24 @@ import grpc
 
 from bench.report import percentiles_ms
 from tests.hostile.cursus_requests import CursusInputs
-from tests.hostile.fuzz_inputs import FlightCall, FlightInputs, HttpInputs, KafkaInputs
+from tests.hostile.fuzz_inputs import FlightCall, FlightInputs, HttpInputs, KafkaInputs, NativeInputs
 from tests.hostile.target import Address, Target
 from tests.hostile.victim import Victim, Waits
 from tests.hostile.ydb_requests import YdbCallInput, YdbInputs
 
 MIB: Final = 1 << 20
 # Of all inputs: what each protocol gets of a hundred.
-SHARES: Final = {"kafka": 40, "http": 30, "flight": 10, "ydb": 10, "cursus": 10}
+SHARES: Final = {"kafka": 35, "http": 25, "flight": 10, "native": 10, "ydb": 10, "cursus": 10}
 # So many that the server has work while one connection in seven waits for an answer that does not come.
 CONCURRENT: Final = 256
 # Looking whether the server runs costs a fifth of an input.
 LOOK_AFTER: Final = 16
 # How long an answer is waited for; an input may well be half a request.
 ANSWER_SECONDS: Final = 0.25
-# Of a hundred connections: cut off, left as they are for a while, or closed for writing at once. The Kafka port serves
-# what came before such an end; over HTTP a client that ends has left.
+# Of a hundred connections: cut off, left as they are for a while, or closed for writing at once. The ports of Kafka and
+# of the native wire serve what came before such an end; over HTTP a client that ends has left.
 CUT, LEFT = 5, 3
-ENDED: Final = {"kafka": 80, "http": 20, "cursus": 80}
+ENDED: Final = {"kafka": 80, "http": 20, "native": 80, "cursus": 80}
 MEMORY_BYTES_MAX: Final = 1536 * MIB
 SHOWN: Final = 20
 
@@ -114,6 +114,8 @@ def sender(protocol: str, address: Address) -> Send:
         return sender_of_bytes(address.cursus, CursusInputs(address).made, ENDED[protocol])
     if protocol == "http":
         return sender_of_bytes(address.http, HttpInputs(address).made, ENDED[protocol])
+    if protocol == "native":
+        return sender_of_bytes(address.native, NativeInputs(address).made, ENDED[protocol])
     token = address.tokens["attacker"]
     if protocol == "ydb":
         return sender_of_calls(address.ydb, ("x-ydb-auth-ticket", token), YdbInputs(address).made)

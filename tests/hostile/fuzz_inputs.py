@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+import msgspec
+
+from headrace.wire import native, tickets
 from headrace.wire import operations as wire
-from headrace.wire import tickets
 from tests.edge.mutations import mutated
 from tests.edge.raw_flight import command_field, flight_data, protobuf_field
 from tests.edge.streams import seeds
@@ -109,6 +111,32 @@ class HttpInputs:
         head += b"authorization: Bearer %s\r\n" % self._token if random.random() < 0.95 else b""
         head += b"content-length: %d\r\n" % length if body or random.random() < 0.1 else b""
         return (spoiled([head], random) if random.random() < 0.3 else head) + b"\r\n" + body
+
+
+class NativeInputs:
+    """An upload after a greeting, or without one: each of its frames may be spoiled."""
+
+    def __init__(self, address: Address) -> None:
+        self._hello = native.frame(native.HELLO, msgspec.json.encode(native.Hello(1, address.tokens["attacker"])))
+        records = [native.Record(b"v"), native.Record(None, b"k", 1, 1_000, 7, {"a": b"1", "n": None})]
+        self._tickets = [
+            native.UPLOAD + tickets.encode(tickets.Publish(NARROW, *more))
+            for more in ((), ("w", 3), (None, 0, "p", "g", 1))
+        ]
+        self._pool = [native.MESSAGE + native.encode_record(record) for record in records]
+        self._pool += [native.BATCH + stream for stream in seeds()]
+        self._pool += [native.END, native.HELLO, *self._tickets]
+
+    def made(self, random: Random) -> bytes:
+        """What is sent over one connection."""
+        hello = self._hello if random.random() < 0.95 else native.SIZE.pack(200) + spoiled([self._hello[4:]], random)
+        ticket = random.choice(self._tickets) if random.random() < 0.8 else spoiled(self._tickets, random)
+        frames = [ticket, *(spoiled(self._pool, random) for _ in range(random.randrange(1, 6)))]
+        return (hello if random.random() < 0.95 else b"") + b"".join(self._framed(each, random) for each in frames)
+
+    def _framed(self, body: bytes, random: Random) -> bytes:
+        is_false = random.randrange(100) < FALSE_LENGTH
+        return native.SIZE.pack(random.choice(FALSE_LENGTHS) if is_false else len(body)) + body
 
 
 @dataclass(frozen=True)

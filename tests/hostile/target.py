@@ -33,7 +33,7 @@ GRANTS: Final[dict[str, tuple[str, list[str]]]] = {
 # A server that would take more fails to get it, and the machine lives. Stacks of threads count, 8 MiB each.
 MEMORY_BYTES_MAX: Final = 8 << 30
 # Options of protocols that have a port of their own.
-PROTOCOLS: Final = ("--kafka", "--ydb", "--cursus")
+PROTOCOLS: Final = ("--kafka", "--ydb", "--cursus", "--native")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,6 +46,7 @@ class Address:
     kafka: int
     ydb: int
     cursus: int
+    native: int
     pid: int
     topic_ids: dict[str, UUID]
     tokens: dict[str, str]
@@ -90,7 +91,7 @@ class Target:
             for name, grant in GRANTS.items():
                 tokens[name] = broker.access.create(name, [grant])[1]
         self._ports = [ReservedPort() for _ in PROTOCOLS]
-        kafka, ydb, cursus = (port.number for port in self._ports)
+        kafka, ydb, cursus, native = (port.number for port in self._ports)
         options = [
             each
             for port, name in zip(self._ports, PROTOCOLS, strict=True)
@@ -101,7 +102,7 @@ class Target:
         pid = self._server.process.pid
         resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
         flight = int(self._server.flight_url.rpartition(":")[2])
-        self.address = Address(self._server.port, flight, kafka, ydb, cursus, pid, topic_ids, tokens)
+        self.address = Address(self._server.port, flight, kafka, ydb, cursus, native, pid, topic_ids, tokens)
 
     @property
     def log(self) -> str:

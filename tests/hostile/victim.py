@@ -26,10 +26,12 @@ from typing import Any, Final, Self
 import pyarrow as pa
 from pyarrow import flight
 
+from headrace.core.errors import HeadraceError
 from headrace.wire import operations as wire
 from tests.hostile.target import ORDERS, Address
 from tests.protocols.kafka.raw import RawClient
 from tests.protocols.kafka.records.test_codec import NOW_MS, built
+from tests.protocols.native.raw import RawNative
 
 GROUP: Final = "orders-readers"
 PACE_SECONDS: Final = 0.04
@@ -136,6 +138,21 @@ def publish_by_http(address: Address) -> Iterator[Do]:
 
 
 @contextmanager
+def publish_natively(address: Address) -> Iterator[Do]:
+    """One message over the native wire."""
+    with RawNative(address.native, address.tokens["victim"]) as client:
+        client.open(ORDERS)
+
+        def do() -> None:
+            client.message(b"an order")
+            answer = client.answer()
+            if isinstance(answer, HeadraceError):
+                raise Refused(str(answer))
+
+        yield do
+
+
+@contextmanager
 def offsets_by_flight(address: Address) -> Iterator[Do]:
     """Of one topic."""
     bearer = f"Bearer {address.tokens['victim']}".encode()
@@ -156,6 +173,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "heartbeat": heartbeat,
     "HTTP publish": publish_by_http,
     "Flight offsets": offsets_by_flight,
+    "native publish": publish_natively,
 }
 FAILURES: Final = (OSError, EOFError, AssertionError, Refused, http.client.HTTPException, pa.ArrowException)
 

@@ -28,10 +28,15 @@ def encode_receipts(receipts: Receipts) -> pa.Buffer:
     """The receipts of one batch; one message that was written, the most frequent answer, has a template."""
     if len(receipts) != 1 or receipts.outcome[0] != WRITTEN:
         return receipts.to_arrow().serialize()
+    return encode_written(receipts.partition[0], receipts.offset[0])
+
+
+def encode_written(partition: int, offset: int) -> pa.Buffer:
+    """The receipt of one message that was written."""
     template, partition_at, offset_at = _template()
     answer = bytearray(template)
-    _PARTITION.pack_into(answer, partition_at, receipts.partition[0])
-    _OFFSET.pack_into(answer, offset_at, receipts.offset[0])
+    _PARTITION.pack_into(answer, partition_at, partition)
+    _OFFSET.pack_into(answer, offset_at, offset)
     return pa.py_buffer(answer)
 
 

@@ -120,7 +120,8 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
             app = make_app(broker, access, settings.rest, draining, limits, flight_port)
             authorities = _expiries(tls, "client_ca")
             broker.health.certificates = _expiries(tls, "certificate") + authorities
-            shared = Shared(broker, access, settings, tls, limits)
+            native_port = server.port_of(bound["native"]) if "native" in bound else None
+            shared = Shared(broker, access, settings, tls, limits, native_port)
             with ExitStack() as stack:
                 endpoints = stack.enter_context(running(shared, bound, left_open))
                 urls = {endpoint.protocol: endpoint.url for endpoint in endpoints}

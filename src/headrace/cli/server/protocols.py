@@ -11,19 +11,22 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import parse_address, url_of
 from headrace.cli.server.settings import ServeSettings
+from headrace.edge.event_loop.frame_server import FrameServer, FrameServerSettings
 from headrace.edge.limits import Limits
 from headrace.protocols.flight.listener import Certificates, FlightListener
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http import server
+from headrace.protocols.native.server import NativeServer
 
 OFF: Final = "off"
+S = TypeVar("S", bound=FrameServerSettings)
 # Followers check twice a second whether the server is stopping.
 _STOP_SECONDS: Final = 5.0
 
@@ -49,6 +52,8 @@ class Shared(NamedTuple):
     settings: ServeSettings
     tls: server.TlsFiles | None
     limits: Limits
+    # Where clients that come over Flight find the native wire.
+    native_port: int | None = None
 
     @property
     def stop_seconds(self) -> float:
@@ -111,7 +116,13 @@ def _start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
 
     def make(location: str, certificates: Certificates) -> FlightServer:
         return FlightServer(
-            shared.broker, shared.access, location, certificates, client_ca=client_ca, limits=shared.limits
+            shared.broker,
+            shared.access,
+            location,
+            certificates,
+            client_ca=client_ca,
+            limits=shared.limits,
+            native_port=shared.native_port,
         )
 
     listener = FlightListener(load, make, url_of("grpc+tls" if tls else "grpc", host, port))
@@ -120,23 +131,35 @@ def _start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
 
 
 def _start_kafka(shared: Shared, listeners: list[socket.socket]) -> Endpoint:
-    """Kafka, which shares the TLS context of its port with all connections to come."""
     # Imported here: what it needs is an extra.
     from headrace.protocols.kafka.server import KafkaServer
 
-    tls, settings = shared.tls, shared.settings.kafka
+    settings = shared.settings.kafka
+    return _start_frames(KafkaServer, settings, settings.listen, shared, listeners)
+
+
+def _start_native(shared: Shared, listeners: list[socket.socket]) -> Endpoint:
+    settings = shared.settings.native
+    return _start_frames(NativeServer, settings, settings.listen, shared, listeners)
+
+
+def _start_frames(
+    kind: type[FrameServer[S]], settings: S, listen: str, shared: Shared, listeners: list[socket.socket]
+) -> Endpoint:
+    """A protocol of frames, which shares the TLS context of its port with all connections to come."""
+    tls = shared.tls
     context = None if tls is None else server.load_tls(tls)
-    kafka = KafkaServer(shared.broker, shared.access, settings, listeners, context, shared.limits, shared.stop_seconds)
-    kafka.start()
+    frames = kind(shared.broker, shared.access, settings, listeners, context, shared.limits, shared.stop_seconds)
+    frames.start()
 
     def reload() -> None:
         if context is not None and tls is not None:
             # HTTP has found the files good a moment ago.
             context.load_cert_chain(tls.certificate, tls.key)
 
-    host = parse_address(settings.listen)[0]
-    url = url_of("kafka+tls" if tls else "kafka", host, server.port_of(listeners))
-    return Endpoint("kafka", url, reload, kafka.stop)
+    scheme = f"{kind.protocol}+tls" if tls else kind.protocol
+    url = url_of(scheme, parse_address(listen)[0], server.port_of(listeners))
+    return Endpoint(kind.protocol, url, reload, frames.stop)
 
 
 def _start_ydb(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
@@ -161,26 +184,16 @@ def _start_ydb(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
 
 
 def _start_cursus(shared: Shared, listeners: list[socket.socket]) -> Endpoint:
-    """cursus, which shares the TLS context of its port with all connections to come, as Kafka does."""
     # Imported here: a server that does not speak it starts sooner.
     from headrace.protocols.cursus.server import CursusServer
 
-    tls, settings = shared.tls, shared.settings.cursus
-    context = None if tls is None else server.load_tls(tls)
-    made = CursusServer(shared.broker, shared.access, settings, listeners, context, shared.limits, shared.stop_seconds)
-    made.start()
-
-    def reload() -> None:
-        if context is not None and tls is not None:
-            context.load_cert_chain(tls.certificate, tls.key)
-
-    host = parse_address(settings.address)[0]
-    url = url_of("cursus+tls" if tls else "cursus", host, server.port_of(listeners))
-    return Endpoint("cursus", url, reload, made.stop)
+    settings = shared.settings.cursus
+    return _start_frames(CursusServer, settings, settings.address, shared, listeners)
 
 
 PROTOCOLS: Final = (
     Protocol("flight", lambda settings: settings.flight, _start_flight),
+    Protocol("native", lambda settings: settings.native.listen, _start_native),
     Protocol(
         "kafka",
         lambda settings: settings.kafka.listen,

@@ -26,6 +26,7 @@ from headrace.edge.limits import LimitSettings
 from headrace.protocols.cursus.settings import CursusSettings
 from headrace.protocols.http.settings import HttpSettings
 from headrace.protocols.kafka.settings import KafkaSettings
+from headrace.protocols.native.settings import NativeSettings
 from headrace.protocols.ydb.settings import YdbSettings
 from headrace.storage.open import shown
 
@@ -89,6 +90,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     archive: ArchiveSettings = ArchiveSettings()
     broker: BrokerSettings = BrokerSettings()
     rest: HttpSettings = HttpSettings()
+    native: NativeSettings = NativeSettings()
     kafka: KafkaSettings = KafkaSettings()
     ydb: YdbSettings = YdbSettings()
     cursus: CursusSettings = CursusSettings()

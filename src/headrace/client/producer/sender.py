@@ -357,8 +357,13 @@ class _Stream:
         assert pending.batch is not None, "the pending is prepared"
         batch = fitted(pending.batch, self._schema)
         assert batch is not None, "the stream was made for it"
-        pending.was_sent = True
-        self._upload.write(batch)
+        was_sent, pending.was_sent = pending.was_sent, True
+        try:
+            self._upload.write(batch)
+        except Unreachable as error:
+            # Unless its answer was lost, nothing of this batch was sent now.
+            pending.was_sent = was_sent or not error.nothing_done
+            raise
 
     def finish(self) -> None:
         """Nothing more is sent."""

@@ -13,8 +13,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
@@ -23,9 +26,11 @@ from headrace.client import fork
 from headrace.client.addresses import Address
 from headrace.client.identity import own_identity
 from headrace.client.transport.errors import core_error, translated
+from headrace.client.transport.native import Connect, NativePort, NativeUpload
+from headrace.client.transport.native_socket import NativeSocket
+from headrace.client.transport.transport import UploadStream
 from headrace.core.errors import (
     AccessDenied,
-    AnswerLost,
     Closed,
     HeadraceError,
     LimitExceeded,
@@ -35,7 +40,7 @@ from headrace.core.errors import (
     Untrusted,
 )
 from headrace.core.reports.clients import IDENTITY_HEADER
-from headrace.wire import operations, tickets
+from headrace.wire import native, operations, tickets
 
 # What a server that stops says is closed.
 _STOPPING: Final = ("the broker", "the server", "the store")
@@ -55,6 +60,8 @@ _GRPC_OPTIONS: Final = [
 class _Connection:
     address: Address
     client: flight.FlightClient
+    # The faster way to publish to the same server, if it has one.
+    native: NativePort | None = None
 
 
 def deadline_seconds(operation: operations.Operation[Any]) -> float:
@@ -100,9 +107,13 @@ class FlightTransport:
             (answer,) = connection.client.do_action(action, self._options(deadline_seconds(operation)))
             return operations.decode_answer(operation, answer.body.to_pybytes())
 
-    def upload(self, command: tickets.Upload, schema: pa.Schema) -> FlightUpload:
+    def upload(self, command: tickets.Upload, schema: pa.Schema) -> UploadStream:
         """Start to publish or to stage."""
         connection = self._connected()
+        if connection.native is not None and isinstance(command, tickets.Publish):
+            # One connection too many there may still be one here.
+            with suppress(LimitExceeded), self._noticing(connection):
+                return NoticedUpload(connection.native.upload(command), self._noticing(connection))
         descriptor = flight.FlightDescriptor.for_command(tickets.encode(command))
         with self._noticing(connection):
             writer, reader = connection.client.do_put(descriptor, schema, self._options())
@@ -122,7 +133,8 @@ class FlightTransport:
             return
         with self._lock:
             self._closed = True
-            self._connection = None
+            connection, self._connection = self._connection, None
+        _let_go(connection)
 
     def _options(self, timeout_seconds: float | None = None) -> flight.FlightCallOptions:
         return flight.FlightCallOptions(timeout=timeout_seconds, headers=self._headers)
@@ -162,7 +174,7 @@ class FlightTransport:
             client = flight.FlightClient(address.location, generic_options=_GRPC_OPTIONS, **self._tls)
             fork.keep(client)
             with translated(address.url):
-                client.list_actions(self._options(_CONNECT_SECONDS))
+                actions = client.list_actions(self._options(_CONNECT_SECONDS))
         except (AccessDenied, LimitExceeded, Overloaded):
             # It answers; the next call gets its error.
             return _Connection(address, client)
@@ -170,7 +182,23 @@ class FlightTransport:
             raise
         except (HeadraceError, pa.ArrowException) as error:
             raise Unreachable(address.url, getattr(error, "reason", str(error))) from None
-        return _Connection(address, client)
+        offers = [native.decode_offer(told) for name, told in actions if name == native.NATIVE_OFFER]
+        return _Connection(address, client, self._native(address, offers[0]) if offers else None)
+
+    def _native(self, address: Address, offer: native.Offer | None) -> NativePort | None:
+        """The native wire of a server, if the same server answers there."""
+        connect: Connect = NativeSocket
+        if urlsplit(address.location).scheme == "grpc+tls":
+            # Only here: Python's TLS takes a while to import.
+            from headrace.client.transport.tls_socket import TlsSocket, client_context
+
+            try:
+                connect = partial(TlsSocket, context=client_context(self._tls))
+            except (OSError, ValueError):
+                # Flight takes what it is given in other forms too.
+                return None
+        hello = native.Hello(native.VERSION, self._token, own_identity(self._client_id).decode())
+        return NativePort.of(address.location, offer, connect, hello)
 
     def _noticing(self, connection: _Connection) -> contextlib.AbstractContextManager[None]:
         return _Noticing(self, connection)
@@ -180,6 +208,7 @@ class FlightTransport:
         with self._lock:
             if self._connection is connection:
                 self._connection = None
+        _let_go(connection)
 
     def leave(self, connection: _Connection) -> bool:
         """Continue with another server; returns whether there is one."""
@@ -201,9 +230,10 @@ class _Noticing(contextlib.AbstractContextManager[None]):
         fork.check(self._transport.generation, "this client")
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, pa.ArrowException | OSError | ValueError):
-            found = core_error(error, self._connection.address.url)
-            if isinstance(found, AnswerLost):
+        if isinstance(error, pa.ArrowException | OSError | ValueError | HeadraceError):
+            known = error if isinstance(error, HeadraceError) else None
+            found = known or core_error(error, self._connection.address.url)
+            if isinstance(found, Unreachable):
                 self._transport.drop(self._connection)
             is_stopping = isinstance(found, Closed) and found.what in _STOPPING
             has_next = (is_stopping or isinstance(found, StoreUnavailable)) and self._transport.leave(self._connection)
@@ -211,6 +241,34 @@ class _Noticing(contextlib.AbstractContextManager[None]):
                 # It has done nothing of what it was asked.
                 found = Unreachable(self._connection.address.url, "the server is stopping")
             raise found from None
+
+
+def _let_go(connection: _Connection | None) -> None:
+    if connection is not None and connection.native is not None:
+        connection.native.close()
+
+
+class NoticedUpload:
+    """An upload over the native wire, whose failures are noticed as those of Flight."""
+
+    def __init__(self, upload: NativeUpload, noticing: contextlib.AbstractContextManager[None]) -> None:
+        self._upload = upload
+        self._noticing = noticing
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Send a batch."""
+        with self._noticing:
+            self._upload.write(batch)
+
+    def finish(self) -> None:
+        """Signal that nothing more will be written."""
+        with self._noticing:
+            self._upload.finish()
+
+    def read(self) -> pa.Buffer | None:
+        """Wait for the next answer."""
+        with self._noticing:
+            return self._upload.read()
 
 
 class FlightUpload:

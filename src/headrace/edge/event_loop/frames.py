@@ -296,6 +296,20 @@ class Frames(asyncio.Protocol):
         if self._transport.is_closing():
             raise ConnectionResetError("the client has left")
         self._transport.write(data)
+        await self.received()
+
+    def write_soon(self, data: bytes) -> None:
+        """Write an answer without waiting, or drop it if the client has left; `received` waits before more is made."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    @property
+    def is_received(self) -> bool:
+        """Whether the client reads what is written."""
+        return self._can_write.is_set()
+
+    async def received(self) -> None:
+        """Wait while the client does not read."""
         if not self._can_write.is_set():
             self._begin_wait(self._settings.send_seconds_max, "it did not receive its answer in time")
             await self._can_write.wait()

@@ -32,6 +32,7 @@ from headrace.protocols.flight.errors import answering, translated
 from headrace.protocols.flight.reads import batches_of, schema_of, without_nulls
 from headrace.protocols.flight.uploads import Pace, publish, stage
 from headrace.wire import operations, tickets
+from headrace.wire.native import NATIVE_OFFER, Offer, encode_offer
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -45,8 +46,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
         limits: Limits | None = None,
         client_ca: bytes | None = None,
+        native_port: int | None = None,
     ) -> None:
-        """Serve at a location; with `client_ca`, PEM, only who has a certificate that it signed gets through."""
+        """Serve at a location; with `client_ca`, PEM, only who has a certificate that it signed gets through.
+
+        `native_port` is where clients find the native wire of this server, if it has one.
+        """
         self._limits = limits or Limits()
         self._gate = Gate(access, self._limits)
         super().__init__(
@@ -57,6 +62,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             middleware={MIDDLEWARE: AccessMiddleware(self._gate, client_ca is not None)},
         )
         self._broker = broker
+        self._native_port = native_port
         self.stopping = threading.Event()
         self._ending: threading.Thread | None = None
 
@@ -205,10 +211,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 return [operations.encode(perform(operation, self._broker, principal))]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        """The operations and what they do."""
+        """The operations and what they do; and, for clients of this library, where the native wire is."""
         with translated():
             principal_of(context, "list_actions")
-        return [(name, (kind.__doc__ or "").strip()) for name, kind in operations.OPERATIONS.items()]
+        actions = [(name, (kind.__doc__ or "").strip()) for name, kind in operations.OPERATIONS.items()]
+        if self._native_port is not None:
+            actions.append((NATIVE_OFFER, encode_offer(Offer(self._native_port, self._broker.servers.id))))
+        return actions
 
     def _guarded(self, batches: Iterator[pa.RecordBatch], principal: Principal) -> Iterator[Any]:
         with translated(), self._limits.flight_stream(principal.name):

@@ -12,7 +12,7 @@ import typer
 from headrace.cli.options.groups import with_option_groups
 
 # Flags that are the listen address of a section of the settings.
-SECTIONS = frozenset({"cursus", "kafka", "ydb"})
+SECTIONS = frozenset({"native", "cursus", "kafka", "ydb"})
 
 EXAMPLES = """
 Each setting is taken from the first of: a flag (or --set), HEADRACE_… in the environment, the TOML file.
@@ -48,6 +48,13 @@ class SettingFlags:
     flight: Annotated[
         str | None,
         typer.Option(help="Listen address for Arrow Flight, or off. By default 127.0.0.1:7071.", metavar="HOST:PORT"),
+    ] = None
+    native: Annotated[
+        str | None,
+        typer.Option(
+            help="Listen address of the native wire, over which Python clients publish faster, or off. By default off.",
+            metavar="HOST:PORT",
+        ),
     ] = None
     kafka: Annotated[
         str | None,

@@ -1,0 +1,30 @@
+"""The server of the native wire: what its connections share; `FrameServer` does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+
+from headrace.edge.access import Leases
+from headrace.edge.bridge import Bridge
+from headrace.edge.envelope.connections import ConnectionPlace
+from headrace.edge.envelope.envelope import Envelope
+from headrace.edge.event_loop.frame_server import FrameServer, Serve
+from headrace.edge.event_loop.frames import Frames
+from headrace.protocols.native.connection import NativeConnection
+from headrace.protocols.native.parts import NativeParts
+from headrace.protocols.native.settings import NativeSettings
+
+
+class NativeServer(FrameServer[NativeSettings]):
+    """The native wire over a broker, on sockets that are bound."""
+
+    protocol = "native"
+
+    async def open(self, bridge: Bridge, bounds: Envelope) -> Serve:
+        """Make what all connections share."""
+        parts = NativeParts(self.settings, bridge, self.gate, Leases(self.gate), bounds)
+
+        def serve(frames: Frames, place: ConnectionPlace) -> Coroutine[None, None, None]:
+            return NativeConnection(parts, frames, place).run()
+
+        return serve

@@ -1,0 +1,1 @@
+"""The native wire, with real sockets."""
