@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.spark.progress import MessagesBehind, messages_behind, messages_read
     from headrace.spark.reader.frame import read, read_stream
     from headrace.spark.reader.tables.table_frame import table
+    from headrace.spark.reader.topic_views import views
 
 __all__ = [
     "MessagesBehind",
@@ -21,6 +22,7 @@ __all__ = [
     "read",
     "read_stream",
     "table",
+    "views",
 ]
 
 _MODULES: Final = {
@@ -32,6 +34,7 @@ _MODULES: Final = {
     "read": "headrace.spark.reader.frame",
     "read_stream": "headrace.spark.reader.frame",
     "table": "headrace.spark.reader.tables.table_frame",
+    "views": "headrace.spark.reader.topic_views",
 }
 
 

@@ -107,7 +107,7 @@ class TopicSelection:
     def described(self, client: Client, may_lack: bool = False) -> list[TopicDescription]:
         """The same in one attempt: hundreds in a request, and those that it leaves out alone, which says why."""
         names = self._names(client)
-        together = _together(client, names) if len(names) > 1 else {}
+        together = described_together(client, names) if len(names) > 1 else {}
         return self._each(client, lambda name: together.get(name) or client.describe_topic(name), may_lack, names)
 
     def _names(self, client: Client) -> Sequence[str]:
@@ -127,7 +127,7 @@ class TopicSelection:
         return found
 
 
-def _together(client: Client, names: Sequence[str]) -> dict[str, TopicDescription]:
+def described_together(client: Client, names: Sequence[str]) -> dict[str, TopicDescription]:
     """The descriptions of topics by the names that were asked for, as far as the broker gives them."""
     parts = (names[first : first + DESCRIBED_TOPICS_MAX] for first in range(0, len(names), DESCRIBED_TOPICS_MAX))
     found = {topic_key(topic.name): topic for part in parts for topic in client.describe_topics(part)}
