@@ -1,17 +1,21 @@
-"""Tables whose rules files that are simply added would break: refused before the first batch."""
+"""Tables whose rules files that are simply added would break: refused before the first batch. Columns and bounds."""
 
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.definition.description import TableSink
+from headrace.spark.pipeline.frame.delta_statistics import statistics_of
 from headrace.spark.pipeline.sinks.delta_rules import check_writable
 from headrace.spark.pipeline.sinks.table_sink import DeltaSinkWriter
 
@@ -84,3 +88,61 @@ def test_a_column_that_must_not_be_null(spark: SparkSession, tmp_path: Path) -> 
         writer.write(writer.prepare(rows), None)
     writer.close()
     assert DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist() == [{"id": 7, "place": "a"}]
+
+
+def test_a_new_column_is_added_and_a_missing_one_refused(spark: SparkSession, tmp_path: Path) -> None:
+    sink = TableSink(format="delta", path=str(tmp_path))
+    for rows in ("SELECT 1L AS id, 'a' AS place", "SELECT 2L AS id, 'b' AS place, DATE'2026-07-01' AS day"):
+        writer = DeltaSinkWriter(sink, "writer", is_stream=False)
+        writer.open()
+        writer.write(writer.prepare(spark.sql(rows)), None)
+        writer.close()
+    assert sorted(DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist(), key=str) == [
+        {"id": 1, "place": "a", "day": None},
+        {"id": 2, "place": "b", "day": date(2026, 7, 1)},
+    ]
+    day = "DATE'2026-07-01' AS day"
+    for columns in ("3L AS id, 'c' AS place", "3L AS id, 'c' AS place, 1 AS day", f"3L AS ID, 'c' AS place, {day}"):
+        with pytest.raises(InvalidInput, match="the table has"):
+            DeltaSinkWriter(sink, "writer", is_stream=False).prepare(spark.sql(f"SELECT {columns}"))
+
+
+def test_the_log_has_the_bounds_of_each_file(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql("SELECT id, if(id = 2, NULL, repeat('x', 40)) AS long, id * 0.5D AS half FROM range(1, 4)")
+    writer = DeltaSinkWriter(TableSink(format="delta", path=str(tmp_path)), "writer", is_stream=False)
+    writer.open()
+    writer.write(writer.prepare(rows.coalesce(1)), None)
+    writer.close()
+    table = DeltaTable(str(tmp_path))
+    (told,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert (told["num_records"], told["min.id"], told["max.id"]) == (3, 1, 3)
+    assert (told["min.long"], told["max.long"], told["null_count.long"]) == ("x" * 32, None, 1)
+    assert told.get("max.half") is None, "NaN may be among them"
+    found = [table.to_pyarrow_table(filters=[("id", ">", least)]).num_rows for least in (2, 3)]
+    assert found == [1, 0]
+
+
+def test_statistics_say_only_what_is_sure(tmp_path: Path) -> None:
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    table = pa.table(
+        {
+            "number": pa.array([None, None, 7, -1], pa.int64()),
+            "at": pa.array([noon] * 4, pa.timestamp("us", tz="UTC")),
+            "there": pa.array([noon.replace(tzinfo=None)] * 4, pa.timestamp("us")),
+            "day": [date(2026, 7, 1)] * 4,
+            "is": [True] * 4,
+            "raw": [b"a"] * 4,
+            "in": [{"a": 1}] * 4,
+            "a.b": [1] * 4,
+        }
+    )
+    # A row group without any value has no bounds.
+    pq.write_table(table, tmp_path / "file", row_group_size=2)
+    told = json.loads(statistics_of(pq.read_metadata(tmp_path / "file")))
+    moments = {"at": "2026-07-01T12:00:00.000000Z", "there": "2026-07-01T12:00:00.000000", "day": "2026-07-01"}
+    assert told["minValues"] == {"number": -1, **moments}
+    assert told["maxValues"] == {"number": 7, **moments}
+    assert told["nullCount"] == {"number": 2, "at": 0, "there": 0, "day": 0, "is": 0, "raw": 0}
+    pq.write_table(table, tmp_path / "file", write_statistics=False)
+    told = json.loads(statistics_of(pq.read_metadata(tmp_path / "file")))
+    assert told == {"numRecords": 4, "minValues": {}, "maxValues": {}, "nullCount": {}}

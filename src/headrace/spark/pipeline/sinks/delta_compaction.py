@@ -10,7 +10,6 @@ deleted: if the answer of a store was lost, the log has them), and small files a
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections import defaultdict
@@ -22,6 +21,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
+
+from headrace.spark.pipeline.frame.delta_statistics import statistics_of
 
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _GROUP_BYTES: Final = 64 << 20
@@ -107,18 +108,19 @@ def _merged(
     values, now = values_of(place), int(time.time() * 1000)
     rows = ds.FileSystemDataset([each.rows for each in files], dataset.schema, dataset.format, dataset.filesystem)
     reader = rows.scanner(columns=[name for name in dataset.schema.names if name not in divided_by]).to_reader()
-    count = 0
+    footers: list[pq.FileMetaData] = []
     with (
         dataset.filesystem.open_output_stream(place) as out,
-        pq.ParquetWriter(out, reader.schema, compression="NONE" if codec == "UNCOMPRESSED" else codec) as writer,
+        pq.ParquetWriter(
+            out, reader.schema, compression="NONE" if codec == "UNCOMPRESSED" else codec, metadata_collector=footers
+        ) as writer,
     ):
         for part in _row_groups(reader):
             writer.write_table(part)
-            count += part.num_rows
     for file in files:
         yield RemoveAction(file.rows.path, False, now, file.bytes, values)
     size = dataset.filesystem.get_file_info(place).size
-    yield AddAction(place, size, values, now, False, json.dumps({"numRecords": count}))
+    yield AddAction(place, size, values, now, False, statistics_of(footers[0]))
 
 
 def _row_groups(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:

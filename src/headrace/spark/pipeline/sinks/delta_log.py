@@ -13,7 +13,6 @@ read from the table that is committed to, so `table` is called once for both.
 
 from __future__ import annotations
 
-import json
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -68,6 +67,16 @@ class DeltaLog:
             # Another run was faster, or the answer was lost.
             if self.table() is None:
                 raise
+        return self.table()
+
+    def open(self, schema: StructType, partition_by: list[str]) -> Any:
+        """The table, created if it does not exist, with all columns of a schema: those that it lacks are added."""
+        table = self.table() or self.create(schema, partition_by)
+        known = {field.name for field in table.schema().fields}
+        missing = [field for field in delta_schema(schema).fields if field.name not in known]
+        if not missing:
+            return table
+        table.alter.add_columns(missing)
         return self.table()
 
     def number_of(self, name: str, is_quick: bool = False) -> int | None:
@@ -155,8 +164,8 @@ def delta_schema(schema: StructType) -> Any:
     return Schema.from_json(made.json())
 
 
-def add_action(place: str, size_bytes: int, rows: int, written_at_ms: int) -> Any:
+def add_action(place: str, size_bytes: int, statistics: str, written_at_ms: int) -> Any:
     """What the log says about a file."""
     from deltalake.transaction import AddAction
 
-    return AddAction(place, size_bytes, values_of(place), written_at_ms, True, json.dumps({"numRecords": rows}))
+    return AddAction(place, size_bytes, values_of(place), written_at_ms, True, statistics)

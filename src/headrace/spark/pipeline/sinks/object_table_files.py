@@ -25,10 +25,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.core.errors import StoreUnavailable
+from headrace.spark.pipeline.frame.delta_statistics import statistics_of
 from headrace.spark.pipeline.frame.object_store import ObjectStore, plain_text
 from headrace.spark.pipeline.run.spark_logs import quoted
 
-_ANSWER: Final = "path STRING, bytes BIGINT, rows BIGINT"
+_ANSWER: Final = "path STRING, bytes BIGINT, statistics STRING"
 # Each open file holds a part of its upload in memory.
 _OPEN_FILES_MAX: Final = 64
 _DIRECTORIES_MAX: Final = 100_000
@@ -37,11 +38,11 @@ _GROUP_ROWS_MAX: Final = 1 << 20
 
 
 class WrittenFile(NamedTuple):
-    """A file of an attempt that counts; path: below the directory of the table."""
+    """A file of an attempt that counts; path: below the directory of the table; statistics: as its log has them."""
 
     path: str
     bytes: int
-    rows: int
+    statistics: str
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,16 @@ class ObjectTableFiles:
 
         def take(file: ds.WrittenFile) -> None:
             path = file.path.removeprefix(f"{self.directory}/")
-            written.append(WrittenFile(path, file.size, file.metadata.num_rows))
+            written.append(WrittenFile(path, file.size, statistics_of(file.metadata)))
 
         try:
             self._write(pa.RecordBatchReader.from_batches(first.schema, chain([first], filled)), take)
         except OSError as error:
             raise StoreUnavailable(self.url, plain_text(error)) from None
         columns = zip(*written, strict=True)
-        yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=["path", "bytes", "rows"])
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column) for column in columns], names=["path", "bytes", "statistics"]
+        )
 
     def _write(self, rows: pa.RecordBatchReader, take: Callable[[ds.WrittenFile], None]) -> None:
         directories = pa.schema([rows.schema.field(name) for name in self.partition_by])

@@ -80,7 +80,7 @@ class ObjectTableSinkWriter(DeltaSinkWriter):
 
     def _commit_once(self, manifest: CommitManifest) -> None:
         now = int(time.time() * 1000)
-        self._add(manifest, [add_action(file.path, file.bytes, file.rows, now) for file in self._written])
+        self._add(manifest, [add_action(file.path, file.bytes, file.statistics, now) for file in self._written])
 
     def _numbers(self, manifest: CommitManifest) -> dict[str, int]:
         return numbers(self._writer, manifest)

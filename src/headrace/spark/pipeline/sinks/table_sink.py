@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from headrace.core.errors import InvalidInput
 from headrace.spark.pipeline.definition.description import TableSink
+from headrace.spark.pipeline.frame.delta_statistics import statistics_of
 from headrace.spark.pipeline.frame.delta_table import import_deltalake
 from headrace.spark.pipeline.run.lock import unusable
 from headrace.spark.pipeline.run.spark_logs import analysis
@@ -150,7 +151,9 @@ class DeltaSinkWriter(TableSinkWriter):
         if table is not None:
             named = {field.name: str(field.type) for field in table.schema().fields}
             asked = {field.name: str(field.type) for field in delta_schema(self.schema).fields}
-            if named != asked:
+            lower = {name.lower() for name in named}
+            is_new = {name: name not in named and name.lower() not in lower for name in asked}
+            if named != {name: kind for name, kind in asked.items() if not is_new[name]}:
                 raise InvalidInput(f"{self._field}.path", str(self._sink.path), f"the table has {named}, not {asked}")
             return self.by_rules(table, prepared)
         return prepared
@@ -166,7 +169,7 @@ class DeltaSinkWriter(TableSinkWriter):
 
     def _add(self, manifest: CommitManifest, actions: list[Any]) -> None:
         """Write an entry with these files, unless the log has the batch."""
-        table = self._log.table() or self._log.create(self.schema, self._partition_by)
+        table = self._log.open(self.schema, self._partition_by)
         if not self._has(table, manifest):
             columns, properties = delta_schema(self.schema), self._properties(manifest)
             table.create_write_transaction(
@@ -210,7 +213,8 @@ class DeltaSinkWriter(TableSinkWriter):
     def _action(self, place: str) -> Any:
         file = self._landing.table / place
         entry = file.stat()
-        return add_action(place, entry.st_size, pq.read_metadata(file).num_rows, int(entry.st_mtime * 1000))
+        statistics = statistics_of(pq.read_metadata(file))
+        return add_action(place, entry.st_size, statistics, int(entry.st_mtime * 1000))
 
 
 def _drop_empty(stage: Path) -> None:

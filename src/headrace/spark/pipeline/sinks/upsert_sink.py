@@ -73,7 +73,7 @@ class UpsertSinkWriter(DeltaSinkWriter):
         """Merge what is staged, in an entry of the log that is written once."""
         from deltalake import WriterProperties
 
-        table = self._log.table() or self._log.create(self.schema, self._partition_by)
+        table = self._log.open(self.schema, self._partition_by)
         if self._has(table, manifest):
             return
         assert self._staged is not None, "a manifest of an earlier run is applied only if the log has its batch"
