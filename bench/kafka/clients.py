@@ -65,7 +65,8 @@ class Work:
 
 
 @contextmanager
-def _measured(contender: Contender, messages: int) -> Iterator[Work]:
+def measured(contender: Contender, messages: int) -> Iterator[Work]:
+    """How long the block takes, and what it costs the server."""
     work = Work(messages)
     used, began = contender.processor_seconds(), time.perf_counter()
     yield work
@@ -79,7 +80,7 @@ def produce(contender: Contender, topic: str, messages: int, is_keyed: bool = Fa
     failed: list[object] = []
     producer = confluent_kafka.Producer({"bootstrap.servers": contender.bootstrap, **settings})
     keys = [b"key-%d" % number for number in range(10_000)] if is_keyed else [None]
-    with _measured(contender, messages) as work:
+    with measured(contender, messages) as work:
         for number in range(messages):
             producer.produce(topic, VALUE, keys[number % len(keys)])
             if number % 1000 == 0:
@@ -126,7 +127,7 @@ def consume(contender: Contender, topic: str, partitions: int, messages: int) ->
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
     got = 0
-    with _measured(contender, messages) as work:
+    with measured(contender, messages) as work:
         while got < messages:
             got += len(consumer.consume(10_000, 1.0))
     consumer.close()
@@ -153,7 +154,7 @@ def producer_perf_test(contender: Contender, topic: str, messages: int) -> Work:
     command = ["java", "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance"]
     command += ["--topic", topic, "--num-records", str(messages), "--record-size", "100", "--throughput", "-1"]
     command += ["--producer-props", f"bootstrap.servers={contender.bootstrap}", "acks=all", "linger.ms=5"]
-    with _measured(contender, messages) as work:
+    with measured(contender, messages) as work:
         ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
     # Without the time that Java takes to start.
     found = re.findall(r"([\d.]+) records/sec", ended.stdout)

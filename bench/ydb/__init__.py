@@ -1,0 +1,1 @@
+"""What YDB's SDK reaches, and what its messages cost the server."""
