@@ -123,6 +123,7 @@ def test_sessions_that_cannot_be_opened_say_why(raw: RawYdb, path: str, init: di
         (Write.WriteRequest(messages=[MessageData(seq_no=1, partition_id=0)], codec=1), Status.BAD_REQUEST),
         (Write.WriteRequest(codec=1, tx=topic.TransactionIdentity(id="t")), Status.UNSUPPORTED),
         (Write.WriteRequest(messages=[MessageData(seq_no=1, data=bytes(13 << 20))], codec=1), Status.BAD_REQUEST),
+        (Write.WriteRequest(messages=[MessageData(created_at={"seconds": 1 << 62})], codec=1), Status.BAD_REQUEST),
         (
             Write.WriteRequest(messages=[MessageData(metadata_items=[topic.MetadataItem(key="ydb.codec")])], codec=1),
             Status.BAD_REQUEST,

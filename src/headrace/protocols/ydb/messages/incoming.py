@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, Final
 
@@ -15,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, BATCH_ROWS_MAX, LOOP_BYTES_MAX, MICROSECONDS
+from headrace.core.hashes.columns import Int64s
+from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, BATCH_ROWS_MAX, LOOP_BYTES_MAX, MICROSECONDS, TIME_US_MAX
 from headrace.core.lists import binaries, numbers, repeated
 from headrace.core.messages import ATTRIBUTES, TIMESTAMP
 from headrace.protocols.ydb.names import (
@@ -42,15 +44,21 @@ _MESSAGES_MAX: Final = min(100_000, BATCH_ROWS_MAX)
 # The fields of one message beside its metadata items are fewer.
 _FIELDS_MAX: Final = ATTRIBUTES_PER_MESSAGE_MAX + 100
 _VARINT_BYTES_MAX: Final = 10
+_SECONDS_MAX: Final = TIME_US_MAX // MICROSECONDS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClientMessages:
     """A write request: its messages, and their codec."""
 
     messages: Sequence[Any]
     codec: int
     has_transaction: bool
+
+    @cached_property
+    def seqnos(self) -> list[int]:
+        """The number of each message."""
+        return [each.seq_no for each in self.messages]
 
 
 def decoded(data: bytes) -> Any:
@@ -157,13 +165,13 @@ def rows_of(written: ClientMessages, source: tuple[str, str] | None, partition: 
             columns["value"] = binaries(values)
         shown = [[(name, value) for name, value in own if name not in (KEY_ITEM, TOMBSTONE_ITEM)] for own in items]
         columns["attributes"] = _attributes([[*always, *own] for own in shown])
-    times = [_created_us(each) for each in messages]
-    if any(times):
-        columns["created_at"] = numbers(pa.int64(), np.array(times, np.int64)).view(TIMESTAMP)
+    times = _created_us(messages)
+    if times.any():
+        columns["created_at"] = numbers(pa.int64(), times).view(TIMESTAMP)
     if source is not None:
         columns["producer_id"] = repeated(source[0], count)
         columns["message_group_id"] = repeated(source[1], count)
-        columns["seqno"] = numbers(pa.int64(), np.array([each.seq_no for each in messages], np.int64))
+        columns["seqno"] = numbers(pa.int64(), _column(written.seqnos))
     columns["partition"] = numbers(pa.int32(), np.full(count, partition, np.int32))
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
@@ -178,9 +186,16 @@ def _items(message: Any) -> Items:
     return items
 
 
-def _created_us(message: Any) -> int:
-    created = message.created_at
-    return int(created.seconds) * MICROSECONDS + int(created.nanos) // 1000
+def _created_us(messages: Sequence[Any]) -> Int64s:
+    created = [each.created_at for each in messages]
+    seconds = _column([each.seconds for each in created])
+    if (np.abs(seconds) > _SECONDS_MAX).any():
+        raise YdbRefusal(Status.BAD_REQUEST, f"created_at: it must be at most {_SECONDS_MAX} seconds from 1970")
+    return seconds * MICROSECONDS + _column([each.nanos for each in created]) // 1000
+
+
+def _column(values: Sequence[int]) -> Int64s:
+    return np.array(values, np.int64)
 
 
 def _attributes(rows: Sequence[Items]) -> pa.Array:

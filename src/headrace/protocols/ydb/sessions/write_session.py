@@ -18,16 +18,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.duration_pb2 import Duration
-
 from headrace.broker.publish.intake import TopicIntake
 from headrace.broker.publish.submission import Fence, Lane, Submission
 from headrace.core.errors import PartitionNotFound
 from headrace.core.limits import LOOP_BYTES_MAX
-from headrace.core.publish.receipts import WRITTEN
 from headrace.edge.access import Lease, Principal
 from headrace.edge.event_loop.loop_sink import Outcome
 from headrace.protocols.ydb.call import YdbCall, first_of
+from headrace.protocols.ydb.messages.acks import acks_of, write_response
 from headrace.protocols.ydb.messages.incoming import ClientMessages, FromClient, decoded, rows_of, session_attributes
 from headrace.protocols.ydb.names import CODECS, CUSTOM_CODECS, PARTITION_GROUP, topic_of
 from headrace.protocols.ydb.services.kept import codec_numbers, kept_topic
@@ -36,8 +34,6 @@ from headrace.protocols.ydb.statuses import Status, YdbRefusal
 from headrace.protocols.ydb.stubs import topic
 
 _FromServer: Final = topic.StreamWriteMessage.FromServer
-_WriteResponse: Final = topic.StreamWriteMessage.WriteResponse
-_SKIPPED: Final = _WriteResponse.WriteAck.Skipped(reason=_WriteResponse.WriteAck.Skipped.Reason.REASON_ALREADY_WRITTEN)
 # Requests of one session that wait for their commit.
 _REQUESTS_MAX: Final = 1_000
 # Acks in one response, which several requests may share.
@@ -197,7 +193,7 @@ class _WriteSession:
         source = None if self._fence is None else self._fence.source
         arguments = written, source, self._partition, self._attributes
         batch = rows_of(*arguments) if size <= LOOP_BYTES_MAX else await self._bridge.call(rows_of, *arguments)
-        request = _Request([each.seq_no for each in written.messages], size)
+        request = _Request(written.seqnos, size)
         if not request.seqnos:
             self._call.release(size)
             return
@@ -235,40 +231,23 @@ class _WriteSession:
                 await self._call.write(
                     _FromServer(status=Status.SUCCESS, update_token_response=topic.UpdateTokenResponse())
                 )
-            acks: list[Any] = []
-            while self._requests and self._requests[0].outcome is not None and len(acks) < _ACKS_MAX:
+            acks, count = bytearray(), 0
+            while self._requests and self._requests[0].outcome is not None and count < _ACKS_MAX:
+                count += len(self._requests[0].seqnos)
                 acks += self._acks(self._requests.popleft())
-            if acks:
+            if count:
                 self._changed.set()
-                await self._call.write(self._response(acks))
+                await self._call.write(write_response(self._partition, acks))
                 continue
             if self._is_ended and not self._requests:
                 return
             self._changed.clear()
             await self._changed.wait()
 
-    def _acks(self, request: _Request) -> list[Any]:
+    def _acks(self, request: _Request) -> bytes:
         self._call.release(request.size)
         outcome = request.outcome
         if isinstance(outcome, Exception):
             raise outcome
         assert outcome is not None, "the request is decided"
-        pairs = zip(request.seqnos, outcome.outcome.tolist(), outcome.offset.tolist(), strict=True)
-        return [
-            _WriteResponse.WriteAck(seq_no=seqno, written=_WriteResponse.WriteAck.Written(offset=offset))
-            if result == WRITTEN
-            else _WriteResponse.WriteAck(seq_no=seqno, skipped=_SKIPPED)
-            for seqno, result, offset in pairs
-        ]
-
-    def _response(self, acks: list[Any]) -> Any:
-        # Go's client needs all of it.
-        statistics = _WriteResponse.WriteStatistics(
-            persisting_time=Duration(),
-            min_queue_wait_time=Duration(),
-            max_queue_wait_time=Duration(),
-            partition_quota_wait_time=Duration(),
-            topic_quota_wait_time=Duration(),
-        )
-        response = _WriteResponse(acks=acks, partition_id=self._partition, write_statistics=statistics)
-        return _FromServer(status=Status.SUCCESS, write_response=response)
+        return acks_of(request.seqnos, outcome)
