@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import unquote
@@ -46,8 +46,8 @@ _DATABASE: Final = "x-ydb-database"
 class OpenSession(Protocol):
     """A read session of this server, as calls beside it know it."""
 
-    def moved(self, topic: str, partition: int, offset: int) -> None:
-        """Its consumer is moved to an offset, by one who knows this session: it goes on."""
+    def moving(self, topic: str, partition: int, offset: int) -> AbstractContextManager[None]:
+        """While its consumer is moved to an offset, by one who names this session: it goes on."""
 
 
 @dataclass(frozen=True, slots=True)

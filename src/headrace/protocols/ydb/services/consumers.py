@@ -6,6 +6,8 @@ any other that reads it finds the group moved, and ends so that its client conti
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from headrace.broker import Broker
@@ -87,6 +89,5 @@ def _commit(
     with principal.recording():
         if offset < broker.committed(name, group).get(partition, 0):
             principal.require("commit_back", name, group)
-        if session is not None:
-            session.moved(name, partition, offset)
-        broker.seek(name, group, {partition: offset})
+        with session.moving(name, partition, offset) if session is not None else nullcontext():
+            broker.seek(name, group, {partition: offset})

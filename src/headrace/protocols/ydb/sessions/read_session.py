@@ -16,20 +16,18 @@ moved by another ends the session as expired: the client has messages in its buf
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
-import pyarrow as pa
-
-from headrace.core.errors import HeadraceError, MessagesLost, OffsetOutOfRange
+from headrace.core.errors import HeadraceError
 from headrace.core.limits import TOPICS_MAX
 from headrace.edge.access import Lease, Principal
 from headrace.edge.event_loop.long_poll import wait
 from headrace.protocols.ydb.call import YdbCall, first_of, parsed
-from headrace.protocols.ydb.messages.outgoing import partition_data
 from headrace.protocols.ydb.names import topic_of
 from headrace.protocols.ydb.services.topics import microseconds_of, unknown_consumer
 from headrace.protocols.ydb.sessions.partition_session import PartitionSession
@@ -43,13 +41,16 @@ from headrace.protocols.ydb.sessions.read_topic import (
     opened,
     renew,
 )
+from headrace.protocols.ydb.sessions.responses import response
 from headrace.protocols.ydb.statuses import Status, YdbRefusal
 from headrace.protocols.ydb.stubs import topic as messages
 
 _Read: Final = messages.StreamReadMessage
 _TOPICS_OF_SESSION_MAX: Final = 100
-_MESSAGES_MAX: Final = 10_000
+_ANSWERS_MAX: Final = 10_000
 _CREDIT_MAX: Final = 1 << 62
+# After which a session looks again whether a move is done.
+_MOVE_SECONDS: Final = 0.01
 assert _TOPICS_OF_SESSION_MAX < TOPICS_MAX
 
 
@@ -98,7 +99,7 @@ def _require(principal: Principal, name: str, consumer: str) -> None:
 
 
 class _ReadSession:
-    """An open session. Belongs to the event loop, except `moved`."""
+    """An open session. Belongs to the event loop, except `moving`."""
 
     def __init__(self, call: YdbCall, member: str, topics: Sequence[ReadTopic]) -> None:
         self._call = call
@@ -116,13 +117,24 @@ class _ReadSession:
         # The topic that is read first.
         self._turn = 0
         self._loop = asyncio.get_running_loop()
+        # How often others that name this session began to move its consumer, and were done.
+        self._moves_lock = threading.Lock()
+        self._moves_begun = self._moves_ended = 0
 
-    def moved(self, topic: str, partition: int, offset: int) -> None:
-        """The consumer is moved by one who names this session, which goes on."""
+    @contextmanager
+    def moving(self, topic: str, partition: int, offset: int) -> Iterator[None]:
+        """While the consumer is moved by one who names this session, which goes on."""
+        with self._moves_lock:
+            self._moves_begun += 1
         for each in self._topics:
             session = each.sessions.get(partition) if each.name == topic else None
             if session is not None:
                 session.ranges.move(offset)
+        try:
+            yield
+        finally:
+            with self._moves_lock:
+                self._moves_ended += 1
 
     async def run(self) -> None:
         """Serve until the client ends its side, or the first error."""
@@ -181,7 +193,7 @@ class _ReadSession:
 
     async def _keep_pace(self) -> None:
         """A client that asks more than it receives answers waits."""
-        while len(self._answers) > _MESSAGES_MAX:
+        while len(self._answers) > _ANSWERS_MAX:
             await asyncio.sleep(0.01)
 
     def _add_credit(self, size: int) -> None:
@@ -272,7 +284,12 @@ class _ReadSession:
         for session in topic.in_sessions():
             if session.is_stopped:
                 self._forget(topic, session)
+        ended = self._moves_ended
         present, committed, is_moved = await self._bridge.call(renew, self._broker, topic, held)
+        if is_moved and self._moves_begun > ended:
+            # By one who names this session: how far that is cannot be known before it is done.
+            topic.renew_at = self._loop.time() + _MOVE_SECONDS
+            return
         topic.renew_at = self._loop.time() + RENEW_SECONDS
         if is_moved:
             check_unmoved(topic, committed)
@@ -383,7 +400,7 @@ class _ReadSession:
         await answers.take(room, owner)
         try:
             numbers = {partition: topic.sessions[partition].id for partition in positions}
-            found = await self._bridge.call(_response, topic, positions, numbers, room)
+            found = await self._bridge.call(response, topic, positions, numbers, room)
             if found is None:
                 return False
             data, size, after = found
@@ -406,40 +423,3 @@ def _stop(session: PartitionSession, graceful: bool) -> Any:
     return _Read.StopPartitionSessionRequest(
         partition_session_id=session.id, graceful=graceful, committed_offset=session.ranges.committed
     )
-
-
-def _response(
-    topic: ReadTopic, positions: dict[int, int], numbers: Mapping[int, int], bytes_max: int
-) -> tuple[bytes, int, dict[int, int]] | None:
-    """A response with messages from these positions on, what it counts, and the positions after it."""
-    batches = _read(topic, positions, bytes_max)
-    after: dict[int, int] = {}
-    parts, total = [], 0
-    for batch in batches:
-        partition = batch.column("partition")[0].as_py()
-        data, size = partition_data(numbers[partition], batch)
-        parts.append(data)
-        total += size
-        after[partition] = batch.column("offset")[-1].as_py() + 1
-    if not parts:
-        return None
-    response = _Read.ReadResponse(partition_data=parts, bytes_size=total)
-    return _Read.FromServer(status=Status.SUCCESS, read_response=response).SerializeToString(), total, after
-
-
-def _read(topic: ReadTopic, positions: dict[int, int], bytes_max: int) -> list[pa.RecordBatch]:
-    """Read on; positions that retention has passed continue where messages are."""
-    for _ in range(2):
-        offsets = topic.reader.offsets()
-        present = {
-            partition: offsets.readable(partition, max(offset, offsets.start[partition].item()))
-            for partition, offset in positions.items()
-        }
-        # A client may start beyond the end: its messages are yet to come.
-        present = {partition: at for partition, at in present.items() if at < offsets.end[partition]}
-        try:
-            return topic.reader.read(present, _MESSAGES_MAX, bytes_max) if present else []
-        except (OffsetOutOfRange, MessagesLost):
-            # Retention took them in between.
-            continue
-    return []
