@@ -118,6 +118,7 @@ def test_creating(server: Server, topic: str) -> None:
     assert timed["lag_messages"] == 2
     assert "earliest, latest or a time" in server.run("group", "create", topic, "x", "--from", "5").refused(2)
     assert "does not exist" in server.run("group", "create", "nothing", "x").refused(1)
+    assert "did you mean 'billing'?" in server.run("group", "describe", topic, "biling").refused(1)
     assert server.run("group", "create", topic, "x", "--consumers", "0").code == 2
 
 

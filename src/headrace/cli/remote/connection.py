@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,7 +21,7 @@ from headrace.cli.remote.address import ServerAddress, is_http, unreachable
 from headrace.client.addresses import PORT_DEFAULT, parse_addresses
 from headrace.client.client import Client
 from headrace.client.connection import connect
-from headrace.core.errors import HeadraceError, InvalidInput, TopicNotFound, Unreachable
+from headrace.core.errors import GroupNotFound, HeadraceError, InvalidInput, TopicNotFound, Unreachable
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -60,16 +60,21 @@ def connected(
         try:
             yield client
         except TopicNotFound as error:
-            raise Failure(exit_of(type(error)), f"{error}{_similar(client, error.topic)}") from None
+            similar = _similar(error.topic, client.list_topics)
+            raise Failure(exit_of(type(error)), f"{error}{similar}") from None
+        except GroupNotFound as error:
+            topic = error.topic
+            similar = _similar(error.group, lambda: client.list_groups(topic))
+            raise Failure(exit_of(type(error)), f"{error}{similar}") from None
 
 
-def _similar(client: Client, topic: str) -> str:
-    """The question whether another topic was meant, if one has nearly this name."""
+def _similar(name: str, existing: Callable[[], list[str]]) -> str:
+    """The question whether another one was meant, if one has nearly this name."""
     from difflib import get_close_matches
 
     with suppress(HeadraceError):
-        names = {name.casefold(): name for name in client.list_topics()}
-        for found in get_close_matches(topic.casefold(), names, n=1):
+        names = {each.casefold(): each for each in existing()}
+        for found in get_close_matches(name.casefold(), names, n=1):
             return f"; did you mean {names[found]!r}?"
     return ""
 
