@@ -14,6 +14,8 @@ valid for a while. The time of last use is stored about once a minute; a failure
 A producer id that a token names belongs to the tokens that name it, until the last of them is revoked: `core.rights`
 has the rule.
 
+A server lends a token to a process that it starts, such as its console: it is in memory only.
+
 A caller with a client certificate that the edge has verified, and without a token, has the grants of the newest valid
 token of the certificate's name. Nobody needs to know that token's secret.
 """
@@ -82,12 +84,23 @@ class Access:
         # The unstored times of last use by token, and when they were last stored.
         self._uses: dict[str, int] = {}
         self._stored_uses: dict[str, int] = {}
+        # Tokens of this process, by id.
+        self._lent: dict[str, TokenRecord] = {}
         # Incremented whenever the tokens change.
         self.version = 0
 
     def require_tokens(self) -> None:
         """Require a token from now on, even if the last one is revoked."""
         self._must_authenticate = True
+
+    def lend(self, name: str, grants: Iterable[tuple[str, Iterable[str]]]) -> str:
+        """A token that is stored nowhere, and ends with this process: for a process that it starts.
+
+        It does not count as a token of the store: the first one of those is still the first.
+        """
+        record, text = self._new(check_id("token name", name), check_grants(grants, ALL, ALL, False), None)
+        self._lent[record.id] = record
+        return text
 
     def is_open(self) -> bool:
         """Whether everyone has full access, because there are no tokens."""
@@ -104,7 +117,7 @@ class Access:
         if not token:
             raise Unauthenticated("no token was sent")
         proven = token if isinstance(token, ProvenToken) else _given(token)
-        record = None if proven is None else known.get(proven.id)
+        record = None if proven is None else known.get(proven.id) or self._lent.get(proven.id)
         expected = record.secret_hash if record is not None else _hashed("")
         is_right = hmac.compare_digest("" if proven is None else proven.secret_hash, expected)
         if record is None or not is_right:
@@ -130,7 +143,8 @@ class Access:
 
     def _admitted(self, record: TokenRecord) -> Caller:
         now_us = self._clock.now_us()
-        if now_us - self._stored_uses.get(record.id, 0) >= _USE_SECONDS * MICROSECONDS:
+        is_stored = record.id not in self._lent
+        if is_stored and now_us - self._stored_uses.get(record.id, 0) >= _USE_SECONDS * MICROSECONDS:
             self._uses[record.id] = now_us
         # One who can create tokens could name any id.
         owners = NO_OWNERS if has_full_access(record.grants) else self._owners

@@ -14,16 +14,18 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
+from headrace.broker.access import Access
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import connectable, parse_address, url_of
 from headrace.cli.server.settings import ServeSettings
+from headrace.core.rights import Right
 
 _END_SECONDS: Final = 10.0
 
 
 @contextmanager
-def console_beside(settings: ServeSettings, flight_url: str | None) -> Iterator[str | None]:
-    """Run a console if the settings ask for one; its URL."""
+def console_beside(settings: ServeSettings, flight_url: str | None, access: Access) -> Iterator[str | None]:
+    """Run a console if the settings ask for one; its URL. It is lent a token for metrics, unless it is given one."""
     if not settings.console:
         yield None
         return
@@ -34,8 +36,12 @@ def console_beside(settings: ServeSettings, flight_url: str | None) -> Iterator[
     assert parts.hostname is not None and parts.port is not None, "a server listens on a port"
     url = url_of(parts.scheme, connectable(parts.hostname), parts.port)
     command = [sys.executable, "-m", "headrace", "console", "--url", url, "--http", settings.console_http]
+    token = os.environ.get("HEADRACE_TOKEN") or access.lend("console", [("*", [Right.READ.value])])
     process = subprocess.Popen(
-        [*command, "--parent", str(os.getpid())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        [*command, "--parent", str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"HEADRACE_TOKEN": token},
     )
     assert process.stdout is not None
     try:

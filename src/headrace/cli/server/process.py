@@ -125,7 +125,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
             with ExitStack() as stack:
                 endpoints = stack.enter_context(running(shared, bound, left_open))
                 urls = {endpoint.protocol: endpoint.url for endpoint in endpoints}
-                console_url = stack.enter_context(console_beside(settings, urls.get("flight")))
+                console_url = stack.enter_context(console_beside(settings, urls.get("flight"), access))
                 host, port = parse_address(settings.http)[0], server.port_of(listeners)
                 urls = {"http": url_of("http" if tls is None else "https", host, port), **urls}
 
