@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,13 @@ def unpack(archive: Path, directory: Path) -> Path:
     return directory
 
 
+def seen_by(job: Job) -> dict[str, Any]:
+    """What a job saw. Spark may log what became of an executor after that."""
+    (line,) = (line for line in job.finish().splitlines() if line.startswith("{"))
+    seen: dict[str, Any] = json.loads(line)
+    return seen
+
+
 def check_once(client: Client, *topics: str) -> None:
     for topic in topics:
         assert sorted(values_of(client, topic), key=int) == numbers(0, MESSAGES), topic
@@ -77,7 +85,7 @@ def test_a_packed_environment_is_all_that_a_job_needs(
         pythons: set[str] = set()
         for topic, messages in (("stream", 400), ("read_stream", 400)):
             pythons |= kill_executor(cluster, client, job, topic, messages)
-        seen = json.loads(job.finish().splitlines()[-1])
+        seen = seen_by(job)
     assert pythons == {python}
     assert seen["driver"].startswith(str(here)) and len(seen["tasks"]) == 2
     assert all("/work/app-" in place for place in seen["tasks"])
@@ -121,7 +129,7 @@ def test_machines_that_have_the_packages_get_headrace_with_py_files(
         variables={"PYTHONPATH": str(zipped)},
     )
     with closing(job):
-        seen = json.loads(job.finish().splitlines()[-1])
+        seen = seen_by(job)
     assert str(zipped) in seen["driver"] and all("headrace.zip" in place for place in seen["tasks"])
     assert seen["data source"] == seen["read"] == MESSAGES
     check_once(client, *WRITTEN)
