@@ -41,7 +41,7 @@ from headrace.protocols.http.routes import (
     sources,
     topics,
 )
-from headrace.protocols.http.routes.monitoring import clients, health, metrics, pipelines, servers
+from headrace.protocols.http.routes.monitoring import health, metrics, pipelines, servers
 from headrace.protocols.http.settings import HttpSettings
 
 API: Final = "/v1"
@@ -55,7 +55,6 @@ _HANDLERS: Final = [
     *sources.HANDLERS,
     *identity.HANDLERS,
     *servers.HANDLERS,
-    *clients.HANDLERS,
     *pipelines.HANDLERS,
     *health.API_HANDLERS,
 ]
