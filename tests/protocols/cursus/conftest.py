@@ -20,6 +20,7 @@ class CursusSite:
     """A running server: its broker, and the port that clients connect to."""
 
     broker: Broker
+    server: CursusServer
     port: int
 
     @property
@@ -31,8 +32,8 @@ class CursusSite:
 def site() -> Iterator[CursusSite]:
     listeners = sockets.bind("127.0.0.1", 0)
     settings = CursusSettings(keepalive_seconds=0.2, fetch_bytes_max=1 << 16, request_bytes_max=1 << 20)
-    with Broker.open("memory:") as broker, CursusServer(broker, broker.access, settings, listeners):
-        yield CursusSite(broker, sockets.port_of(listeners))
+    with Broker.open("memory:") as broker, CursusServer(broker, broker.access, settings, listeners) as server:
+        yield CursusSite(broker, server, sockets.port_of(listeners))
 
 
 @pytest.fixture

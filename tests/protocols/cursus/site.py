@@ -38,6 +38,8 @@ def consumer(
         mode=mode,
         heartbeat_interval_ms=200,
         auto_commit_interval_s=0.2,
+        # A commit that is made by the thread that handles messages ends that thread if it fails.
+        commit_batch_size=1_000_000,
     )
     made = Consumer(config)
     thread = threading.Thread(target=made.start, args=[handle], name="consumer")

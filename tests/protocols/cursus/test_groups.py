@@ -140,6 +140,11 @@ def test_members_are_listed_by_name(site: CursusSite, client: RawCursus, topic: 
     one = Member(client, topic, "billing-7")
     assert set(site.broker.describe_group(topic, "g").members) == {one.name}
     assert re.fullmatch(r"billing-7-\d{4}", one.name)
+    client.read(f"CONSUME topic={topic} partition=0 offset=0 group=g member={one.name} generation=1")
+    (seen,) = [each for each in site.server.gate.limits.clients.list("") if each.identity.client_id == one.name]
+    assert (seen.protocol, seen.principal, seen.address) == ("cursus", "anyone", "127.0.0.1")
+    assert [(each.topic, each.group, each.member) for each in seen.members] == [(topic, "g", one.name)]
+    assert seen.members[0].polled_us is not None
     # Each time that it is lost it gets another name, which does not grow without end.
     for _ in range(3):
         site.broker.remove_member(topic, "g", one.name)

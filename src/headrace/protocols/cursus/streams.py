@@ -103,6 +103,7 @@ class PartitionStream:
                 return "reason=replaced"
             if call.parts.bridge.draining.has_begun or call.gone.has_begun:
                 return "reason=stopped"
+            self._note()
             try:
                 lease.check()
                 if not await self._is_owner():
@@ -117,6 +118,12 @@ class PartitionStream:
                 return "reason=error"
             if not await wait(self._event, call.parts.settings.keepalive_seconds):
                 await call.frames.write(_KEEPALIVE)
+
+    def _note(self) -> None:
+        """Who reads, for people: its client waits for messages."""
+        reading = self._reading
+        if reading.generation is not None:
+            self._call.principal.joined(reading.topic, reading.group, reading.member, 0.0)
 
     async def _is_owner(self) -> bool:
         """Whether the partition is still the member's, and the group was not moved since it joined."""
