@@ -18,6 +18,7 @@ from headrace.broker.access import Access
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import parse_address, url_of
 from headrace.cli.server.settings import ServeSettings
+from headrace.edge.envelope.stranger_sockets import StrangerSockets
 from headrace.edge.event_loop.frame_server import FrameServer, FrameServerSettings
 from headrace.edge.limits import Limits
 from headrace.protocols.flight.listener import Certificates, FlightListener
@@ -114,6 +115,8 @@ def _start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
     def load() -> Certificates:
         return [] if tls is None else [(tls.certificate.read_bytes(), tls.key.read_bytes())]
 
+    strangers = StrangerSockets(port, "flight")
+
     def make(location: str, certificates: Certificates) -> FlightServer:
         return FlightServer(
             shared.broker,
@@ -123,11 +126,18 @@ def _start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
             client_ca=client_ca,
             limits=shared.limits,
             native_port=shared.native_port,
+            strangers=strangers,
         )
 
+    def stop() -> bool:
+        has_ended = listener.stop(shared.stop_seconds)
+        strangers.stop()
+        return has_ended
+
     listener = FlightListener(load, make, url_of("grpc+tls" if tls else "grpc", host, port))
+    strangers.start()
     url = url_of("headrace+tls" if tls else "headrace", host, port)
-    return Endpoint("flight", url, listener.reload, lambda: listener.stop(shared.stop_seconds))
+    return Endpoint("flight", url, listener.reload, stop)
 
 
 def _start_kafka(shared: Shared, listeners: list[socket.socket]) -> Endpoint:

@@ -15,6 +15,7 @@ from pyarrow import flight
 from headrace.core.errors import InvalidInput
 from headrace.core.reports.clients import IDENTITY_CHARACTERS_MAX, IDENTITY_HEADER
 from headrace.edge.access import Gate, Principal
+from headrace.edge.envelope.stranger_sockets import StrangerSockets
 from headrace.protocols.flight.errors import carrying
 
 MIDDLEWARE: Final = "access"
@@ -24,8 +25,16 @@ _SCHEME: Final = "bearer "
 class TokenOfCall(flight.ServerMiddleware):  # type: ignore[misc]
     """The token of one call."""
 
-    def __init__(self, gate: Gate, token: str | None, identity: str, verifies_certificates: bool) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        token: str | None,
+        identity: str,
+        verifies_certificates: bool,
+        strangers: StrangerSockets | None,
+    ) -> None:
         self.gate = gate
+        self.strangers = strangers
         self.token = token
         self.identity = identity
         self.verifies_certificates = verifies_certificates
@@ -34,8 +43,9 @@ class TokenOfCall(flight.ServerMiddleware):  # type: ignore[misc]
 class AccessMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Keeps the token of every call."""
 
-    def __init__(self, gate: Gate, verifies_certificates: bool) -> None:
+    def __init__(self, gate: Gate, verifies_certificates: bool, strangers: StrangerSockets | None) -> None:
         self._gate = gate
+        self._strangers = strangers
         self._verifies_certificates = verifies_certificates
 
     def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> TokenOfCall:
@@ -44,7 +54,8 @@ class AccessMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             # Here, because pyarrow would send a traceback to the client.
             raise carrying(InvalidInput("method", "GetSchema", "it is not supported: all topics have the same columns"))
         identity = "".join(map(_text, _header(headers, IDENTITY_HEADER)[:1]))[:IDENTITY_CHARACTERS_MAX]
-        return TokenOfCall(self._gate, _token(_header(headers, "authorization")), identity, self._verifies_certificates)
+        token = _token(_header(headers, "authorization"))
+        return TokenOfCall(self._gate, token, identity, self._verifies_certificates, self._strangers)
 
 
 def principal_of(context: flight.ServerCallContext, operation: str) -> Principal:
@@ -52,6 +63,8 @@ def principal_of(context: flight.ServerCallContext, operation: str) -> Principal
     kept: TokenOfCall = context.get_middleware(MIDDLEWARE)
     certificate_name = context.peer_identity().decode(errors="replace") if kept.verifies_certificates else None
     principal = kept.gate.admit(kept.token, _address(context.peer()), operation, certificate_name)
+    if kept.strangers is not None:
+        kept.strangers.know(context.peer())
     principal.called_by("flight", kept.identity)
     if kept.gate.has_uses:
         kept.gate.store_uses()

@@ -26,6 +26,7 @@ from headrace.core.rights import Right
 from headrace.edge.access import Gate, Lease, Principal
 from headrace.edge.arrow import batches_of_flight
 from headrace.edge.dispatch import perform
+from headrace.edge.envelope.stranger_sockets import StrangerSockets
 from headrace.edge.limits import Limits
 from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, principal_of
 from headrace.protocols.flight.errors import answering, translated
@@ -47,10 +48,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         limits: Limits | None = None,
         client_ca: bytes | None = None,
         native_port: int | None = None,
+        strangers: StrangerSockets | None = None,
     ) -> None:
         """Serve at a location; with `client_ca`, PEM, only who has a certificate that it signed gets through.
 
-        `native_port` is where clients find the native wire of this server, if it has one.
+        `native_port` is where clients find the native wire of this server, if it has one. `strangers` bounds what
+        connections bring over which nobody was admitted.
         """
         self._limits = limits or Limits()
         self._gate = Gate(access, self._limits)
@@ -59,7 +62,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             tls_certificates=tls_certificates or [],
             verify_client=client_ca is not None,
             root_certificates=client_ca,
-            middleware={MIDDLEWARE: AccessMiddleware(self._gate, client_ca is not None)},
+            middleware={MIDDLEWARE: AccessMiddleware(self._gate, client_ca is not None, strangers)},
         )
         self._broker = broker
         self._native_port = native_port
