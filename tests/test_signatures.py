@@ -63,8 +63,8 @@ IGNORED_FIELDS = {
         "describe_settings",
         "check_store",
         "last_store_check",
-        "last_commits",
         "describe_topics",
+        "commit_transaction",
     )
 }
 
@@ -107,6 +107,7 @@ def test_most_of_a_client_is_of_the_broker() -> None:
         "scan",
         "scan_ranges",
         "table",
+        "transaction",
         "to_arrow",
         "whoami",
     }

@@ -16,7 +16,7 @@ from headrace.broker import Broker
 from headrace.core.errors import InvalidInput, InvalidMessage
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.core.publish.state import CommitKey
-from headrace.core.reports.descriptions import Staged
+from headrace.core.reports.descriptions import Staged, TransactionOffsets
 from tests.broker.messages import batch, content, statuses
 from tests.broker.sites import Site
 
@@ -99,12 +99,24 @@ PUBLISHING: list[tuple[str, Call]] = [
     ("producer_id", lambda broker: broker.last_seqno("orders", 7)),  # type: ignore[arg-type]
     ("message_group_id", lambda broker: broker.last_seqno("orders", "p", None)),  # type: ignore[arg-type]
     ("writer", lambda broker: broker.last_commit("orders", "")),
+    ("topics", lambda broker: broker.describe_topics("orders")),
+    ("number of topics", lambda broker: broker.describe_topics(["orders"] * 257)),
     ("writer", lambda broker: broker.last_commits(["orders"], "")),
     ("topics", lambda broker: broker.last_commits("orders", "w")),
     ("topic name", lambda broker: broker.last_commits(["orders", ""], "w")),
     ("number of topics", lambda broker: broker.last_commits(["orders"] * 257, "w")),
-    ("topics", lambda broker: broker.describe_topics("orders")),
-    ("number of topics", lambda broker: broker.describe_topics(["orders"] * 257)),
+    ("stages", lambda broker: broker.commit_transaction([Staged("s", 1)])),  # type: ignore[arg-type]
+    ("stages", lambda broker: broker.commit_transaction({"orders": [Staged("s", 1), Staged("s", 1)]})),
+    ("stages", lambda broker: broker.commit_transaction({"orders": [], "ORDERS": []})),
+    ("topic name", lambda broker: broker.commit_transaction({"": []})),
+    ("number of topics", lambda broker: broker.commit_transaction({str(number): [] for number in range(10_001)})),
+    ("commit_key", lambda broker: broker.commit_transaction({}, commit_key=7)),  # type: ignore[arg-type]
+    ("offsets", lambda broker: broker.commit_transaction({}, {0: 1})),  # type: ignore[arg-type]
+    ("offsets", lambda broker: broker.commit_transaction({}, [TransactionOffsets("orders", "g", {})] * 2)),
+    ("number of groups", lambda broker: broker.commit_transaction({}, [TransactionOffsets("o", "g", {})] * 10_001)),
+    ("group name", lambda broker: broker.commit_transaction({}, [TransactionOffsets("orders", "", {})])),
+    ("member", lambda broker: broker.commit_transaction({}, [TransactionOffsets("orders", "g", {}, "")])),
+    ("generation", lambda broker: broker.commit_transaction({}, [TransactionOffsets("orders", "g", {}, "m", -1)])),
     ("stage", lambda broker: broker.stage("orders", batch(b"a"), "")),
     ("stage", lambda broker: broker.stage("orders", batch(b"a"), 7)),  # type: ignore[arg-type]
     ("stage", lambda broker: broker.stage("orders", batch(b"a"), "s\n")),

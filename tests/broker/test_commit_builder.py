@@ -14,7 +14,7 @@ from headrace.core.limits import SEQNO_JUMP_MAX
 from headrace.core.publish.state import CommitKey, TopicState
 from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.fences import LocalFences
+from headrace.storage.commits.fences import LocalFences
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch, numbered
 

@@ -19,7 +19,7 @@ from headrace.core.publish.sources import Source
 from headrace.core.publish.state import TopicState
 from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.fences import LocalFences
+from headrace.storage.commits.fences import LocalFences
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch
 

@@ -1,9 +1,10 @@
 """`python -m tests.campaign.spark_kills`: Spark's driver is killed in the commit window, again and again.
 
-Three queries copy one topic: one with the data source, one with `headrace.spark.read_stream`, each into a topic of its
-own, and a pipeline into a topic, a directory of Parquet files and a Delta table with the newest row of each key. In
-every round the driver, its Java and its workers are killed once all queries have reached a chosen moment of a chosen
-batch, and another driver goes on from the checkpoints:
+Four queries copy one topic. One reads with the data source and one with `headrace.spark.read_stream`, each into a topic
+of its own. One writes to three topics, where chance routes each row anew whenever it is read. A pipeline writes to a
+topic, a directory of Parquet files and a Delta table with the newest row of each key. In every round the driver, its
+Java and its workers are killed once all queries have reached a chosen moment of a chosen batch, and another driver goes
+on from the checkpoints:
 
     planned    Spark has written offsets/N, and tasks may run
     staged     all rows of the batch are in stages, nothing is published
@@ -44,7 +45,8 @@ from tests.spark.topics import numbers, publish, values_of
 MOMENTS: Final = ("published", "staged", "planned", "recorded")
 SOURCE: Final = "source"
 PIPELINE: Final = "pipeline"
-READINGS: Final = ("data-source", "read_stream", PIPELINE)
+ROUTED: Final = "routed"
+READINGS: Final = ("data-source", "read_stream", ROUTED, PIPELINE)
 STORES: Final = ("disk", "postgres")
 MESSAGES_PER_ROUND: Final = 250
 _PARTITIONS: Final = 4
@@ -66,12 +68,18 @@ class Query:
         return self.directory / "checkpoints" / self.reading
 
     @property
+    def sinks(self) -> list[str]:
+        """The topics that it writes to."""
+        return [f"{self.reading}-{number}" for number in range(3)] if self.reading == ROUTED else [self.reading]
+
+    @property
     def tables(self) -> Path:
         return self.directory / "tables"
 
     def options(self, fault: str, pauses: Path, forever: str = "yes") -> dict[str, str]:
         """What the driver is asked for."""
-        named = {"url": self.url, "source": SOURCE, "sink": self.reading, "reading": self.reading, "forever": forever}
+        named = {"url": self.url, "source": SOURCE, "sink": " ".join(self.sinks), "forever": forever}
+        named["reading"] = self.reading
         places = {"directory": str(pauses), "checkpoint": str(self.checkpoint), "tables": str(self.tables)}
         return {**named, **places, "fault": fault}
 
@@ -140,7 +148,7 @@ def play(url: str, directory: Path, kills: int, seed: int, readings: Sequence[st
     chance, outcome = random.Random(seed), Outcome()
     queries = [Query(url, directory, reading) for reading in readings]
     with connect(url, timeout_seconds=120.0) as client, ThreadPoolExecutor(1) as starter:
-        for topic in (SOURCE, *(query.reading for query in queries)):
+        for topic in (SOURCE, *(sink for query in queries for sink in query.sinks)):
             client.create_topic(topic, partitions=_PARTITIONS)
         # The next driver starts while the last one works.
         spare = starter.submit(Driver, _MASTER)
@@ -160,7 +168,7 @@ def play(url: str, directory: Path, kills: int, seed: int, readings: Sequence[st
             for query in queries:
                 driver.begin(**query.options("none", directory, forever=""))
             for query in queries:
-                driver.finish(query.reading)
+                driver.finish(" ".join(query.sinks))
         finally:
             driver.kill()
         _compare(client, queries, outcome)
@@ -192,7 +200,7 @@ def _key(value: bytes) -> bytes:
 
 def _compare(client: Client, queries: list[Query], outcome: Outcome) -> None:
     wanted = numbers(0, outcome.messages)
-    found = {query.reading: values_of(client, query.reading) for query in queries}
+    found = {query.reading: [value for sink in query.sinks for value in values_of(client, sink)] for query in queries}
     tables = queries[0].tables
     if PIPELINE in found:
         found["parquet"] = pq.read_table(tables / "landed")["value"].to_pylist()

@@ -22,8 +22,9 @@ from pyarrow import flight
 
 from headrace.broker import Broker
 from headrace.client import connect
-from headrace.core.errors import StageNotFound
+from headrace.core.errors import CommitConflict, Forbidden, StageNotFound
 from headrace.core.publish.state import CommitKey
+from headrace.core.reports.descriptions import Staged, TransactionOffsets
 from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.rights import Right
 from headrace.edge.operations import OPERATIONS
@@ -44,6 +45,7 @@ GROUP, PRODUCER = "billing", "till-7"
 _ALL: Final = frozenset(Right)
 _COUNTER = itertools.count(1)
 _ONE: Final = pa.record_batch({"value": [b"a"]})
+_PARTS: Final = [(name, topic) for name in ("publish_staged", "commit") for topic in ("mine-known", "other-known")]
 _CONSUMER_ID = 10_000_000_010
 _OFFSET_COMMIT, _SASL_HANDSHAKE, _SASL_AUTHENTICATE, _GROUP_DENIED = 8, 17, 36, 30
 
@@ -518,21 +520,43 @@ def test_a_setting_that_is_none_is_the_callers_mistake(servers: Servers, name: s
         list(servers.caller.do_action(flight.Action("create_topic", body), servers.options(admin)))
 
 
-def test_last_commits_are_told_only_to_writers_that_may_publish(servers: Servers) -> None:
+def test_a_transaction_needs_the_rights_of_all_its_parts(servers: Servers) -> None:
     broker = servers.site.broker
     for topic in ("mine-known", "other-known"):
         broker.create_topic(topic)
-        broker.publish(topic, _ONE, CommitKey(PRODUCER, 7, 1))
-    url, told = f"headrace://127.0.0.1:{servers.flight.port}", {}
-    for token in TOKENS[4:]:
+        broker.register_group(topic, GROUP)
+    url = f"headrace://127.0.0.1:{servers.flight.port}"
+    parts = list(itertools.chain.from_iterable(itertools.combinations(_PARTS, count) for count in (1, 2)))
+    for token, named in itertools.product(TOKENS[4:], parts):
+        stages: dict[str, list[Staged]] = {topic: [] for operation, topic in named if operation == "publish_staged"}
+        offsets = [TransactionOffsets(topic, GROUP, {}) for operation, topic in named if operation == "commit"]
+        is_other = token.name == "other topic"
+        may = all(
+            (is_other and topic == "other-known") or token.outcome(asked, topic == "mine-known", GROUP) == "admitted"
+            for asked, topic in named
+        )
         with connect(url, servers.texts[token.name]) as client:
-            told[token.name] = set(client.last_commits(["mine-known", "other-known"], PRODUCER))
-    everywhere = [token for token in TOKENS[4:] if token.outcome("last_commit", False, GROUP) == "admitted"]
-    here = [token for token in TOKENS[4:] if token.outcome("last_commit", True, GROUP) == "admitted"]
-    wanted: dict[str, set[str]] = {token.name: set() for token in TOKENS[4:]}
-    wanted |= {token.name: {"mine-known"} for token in here}
-    wanted |= {token.name: {"mine-known", "other-known"} for token in everywhere}
-    assert told == wanted | {"other topic": {"other-known"}}
+            try:
+                client.commit_transaction(stages, offsets, CommitKey(PRODUCER, 1))
+                was_admitted = True
+            except Forbidden:
+                was_admitted = False
+        assert was_admitted == may, (token.name, named)
+
+
+def test_a_writer_of_transactions_belongs_to_its_token(servers: Servers) -> None:
+    """Nobody can use up the numbers of another."""
+    servers.site.broker.create_topic("written")
+    for name in ("first", "second"):
+        text = servers.site.access.create(name, [("written", ["publish"])])[1]
+        with connect(f"headrace://127.0.0.1:{servers.flight.port}", text) as client:
+            staged = client.stage("written", [_ONE])
+            outcome = client.commit_transaction({"written": [staged]}, commit_key=CommitKey("w", 7, 1))
+            assert outcome.messages == {"written": (1, 0)}
+            with pytest.raises(CommitConflict, match="writer 'w' has published another batch 7, and"):
+                client.commit_transaction({"written": []}, commit_key=CommitKey("w", 7, 2))
+            with pytest.raises(StageNotFound, match=f"stage '{staged.stage}'"):
+                client.commit_transaction({"written": [staged]}, commit_key=CommitKey("w", 8, 1))
 
 
 def test_topics_are_described_only_to_readers(servers: Servers) -> None:

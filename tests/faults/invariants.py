@@ -31,7 +31,7 @@ from headrace.core.errors import StageNotFound, TopicNotFound
 from headrace.core.messages import PUBLISH_SCHEMA
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
-from headrace.core.reports.descriptions import Staged
+from headrace.core.reports.descriptions import Staged, TransactionOffsets
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions
@@ -83,6 +83,32 @@ class Attempt:
         self.places = [place if is_written else None for place, is_written in zip(places, written, strict=True)]
 
 
+@dataclass(eq=False)
+class Transaction:
+    """What was sent to several topics, and committed for groups, in one commit."""
+
+    key: CommitKey
+    attempts: list[Attempt]
+    offsets: dict[tuple[str, str], dict[int, int]]
+
+    @property
+    def asked(self) -> list[TransactionOffsets]:
+        """The offsets as they are asked for."""
+        return [TransactionOffsets(*place, risen) for place, risen in self.offsets.items()]
+
+    def is_there(self, broker: Broker) -> bool:
+        """Whether all of it is there; if not, nothing may be."""
+        parts = [
+            {message.value for message in attempt.messages}
+            <= {message.value for message in read_all(broker, attempt.topic).values()}
+            for attempt in self.attempts
+        ]
+        for place, risen in self.offsets.items():
+            parts.append(risen.items() <= broker.committed(*place).items())
+        assert all(parts) or not any(parts), f"half of a transaction is there: {parts}"
+        return all(parts)
+
+
 @dataclass
 class Ledger:
     """What a user of a store did and was told."""
@@ -94,6 +120,8 @@ class Ledger:
     attempts: list[Attempt] = field(default_factory=list)
     committed: dict[tuple[str, str], list[dict[int, int]]] = field(default_factory=dict)
     staged: list[tuple[str, Staged, list[Message]]] = field(default_factory=list)
+    # Those that were not acknowledged.
+    transactions: list[Transaction] = field(default_factory=list)
 
     def create_topic(self, broker: Broker, topic: str, partitions: int, **settings: Any) -> None:
         """Make a topic, or add partitions to it; while that is under way it may be there or not."""
@@ -151,6 +179,32 @@ class Ledger:
         attempt.acknowledge(broker.publish_staged(topic, [known[1] for known in staged], commit_key))
         return attempt
 
+    def commit_transaction(
+        self, broker: Broker, key: CommitKey, offsets: dict[tuple[str, str], dict[int, int]] | None = None
+    ) -> None:
+        """Publish all stages of all topics, and commit offsets of groups, in one commit."""
+        staged, self.staged, attempts = self.staged, [], dict[str, Attempt]()
+        for topic, _, messages in staged:
+            before = attempts[topic].messages if topic in attempts else ()
+            attempts[topic] = Attempt(topic, (*before, *messages), key)
+        made = Transaction(key, list(attempts.values()), offsets or {})
+        self.attempts += made.attempts
+        self.transactions.append(made)
+        for place, risen in made.offsets.items():
+            known = self.committed.setdefault(place, [{}])
+            known.append({**known[-1], **risen})
+        stages = {topic: [known[1] for known in staged if known[0] == topic] for topic in attempts}
+        assert broker.commit_transaction(stages, made.asked, key).last_number is None
+        self.acknowledge(made)
+
+    def acknowledge(self, made: Transaction) -> None:
+        """A transaction was made: its messages are there, wherever that is."""
+        self.transactions.remove(made)
+        for attempt in made.attempts:
+            attempt.places = [None] * len(attempt.messages)
+        for place in made.offsets:
+            self.committed[place] = self.committed[place][-1:]
+
     def commit(self, broker: Broker, topic: str, group: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets of a group; while that is under way the ones before may stand."""
         known = self.committed.setdefault((topic, group), [{}])
@@ -191,6 +245,8 @@ def check(broker: Broker, ledger: Ledger, failed: Sequence[str] = ()) -> None:
             if topic not in failed:
                 _check_sources(broker, ledger, topic, found)
     assert there <= {*ledger.topics, *ledger.doubtful}
+    for made in ledger.transactions:
+        made.is_there(broker)
 
 
 def _check_topic(broker: Broker, ledger: Ledger, topic: str, found: Mapping[Place, Message]) -> None:
@@ -283,6 +339,8 @@ def _check_sources(broker: Broker, ledger: Ledger, topic: str, found: Mapping[Pl
 def settle(broker: Broker, ledger: Ledger) -> None:
     """Repeat what was not acknowledged; after it everything is certain again."""
     settle_topics(broker, ledger)
+    for made in list(ledger.transactions):
+        _repeat_transaction(broker, ledger, made)
     for attempt in list(ledger.attempts):
         if attempt.places is None:
             _repeat(broker, ledger, attempt)
@@ -313,6 +371,16 @@ def _repeat(broker: Broker, ledger: Ledger, attempt: Attempt) -> None:
     receipts = broker.publish(attempt.topic, batch_of(attempt.messages), attempt.commit_key)
     assert receipts.written == missing
     attempt.acknowledge(receipts)
+
+
+def _repeat_transaction(broker: Broker, ledger: Ledger, made: Transaction) -> None:
+    """With the same key: it is made now, or was made before."""
+    was_there = made.is_there(broker)
+    stages = {attempt.topic: [broker.stage(attempt.topic, batch_of(attempt.messages))] for attempt in made.attempts}
+    outcome = broker.commit_transaction(stages, made.asked, made.key)
+    assert outcome.last_number == (made.key.number if was_there else None)
+    assert made.is_there(broker)
+    ledger.acknowledge(made)
 
 
 def extend(broker: Broker, ledger: Ledger, tag: str) -> None:

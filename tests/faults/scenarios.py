@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from headrace.broker.settings import BrokerSettings
 from headrace.core.publish.state import CommitKey
+from headrace.storage.commits.store_commits import JournalEntry
+from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.options import DiskOptions
-from tests.faults.crashes import DAY_US, Scenario, Session
+from tests.faults.crashes import CATALOG, DAY_US, Scenario, Session
 from tests.faults.invariants import TINY, Message
 
 ONE_SEGMENT = DiskOptions()
 SMALL_FRAMES = BrokerSettings(frame_rows=4)
 UNSYNCED = DiskOptions(durability="os", segment_bytes=TINY.segment_bytes, segment_frames=TINY.segment_frames)
+
+# What the journal had of a transaction.
+RECORD: list[JournalEntry] = []
 
 # Zeros are written ahead of the third small commit, and of those after it.
 WITH_ROOM = DiskOptions(segment_bytes=6000, segment_frames=4, room_bytes=16 << 10)
@@ -179,6 +187,49 @@ def stage_and_publish_without_key(session: Session) -> None:
     session.ledger.publish_staged(session.broker, "t", None)
 
 
+def two_topics(session: Session) -> None:
+    three_partitions(session)
+    session.ledger.create_topic(session.broker, "u", 2)
+    session.broker.register_group("u", "readers")
+
+
+def commit_two_topics(session: Session) -> None:
+    broker, ledger = session.broker, session.ledger
+    ledger.stage(broker, "t", [*plain("piece0", 2), *numbered("a", [500])], "one")
+    ledger.stage(broker, "u", plain("piece1", 6, b"k"), "two")
+    ledger.commit_transaction(broker, CommitKey("tx", 1), {("t", "readers"): {0: 2, 2: 1}, ("u", "readers"): {0: 0}})
+
+
+def commit_transactions(session: Session) -> None:
+    """One over topics and groups, one to a topic alone, and what follows them."""
+    commit_two_topics(session)
+    session.ledger.stage(session.broker, "u", plain("piece2", 1), "three")
+    session.ledger.commit_transaction(session.broker, CommitKey("tx", 2))
+    session.ledger.publish(session.broker, "u", plain("after", 1))
+
+
+def transaction_on_record(session: Session) -> None:
+    """A transaction, and what the journal has of it before the store is closed."""
+    two_topics(session)
+    commit_two_topics(session)
+    assert isinstance(session.broker.store, DiskStore)
+    RECORD[:] = session.broker.store.catalog.commits.begin_redo()
+    assert len(RECORD) == 2
+
+
+def undo_last_frames(directory: Path) -> None:
+    """As if the process had died right after the decision: no last frame is in its log, and nothing was closed."""
+    with closing(sqlite3.connect(directory / CATALOG)) as catalog, catalog:
+        columns = "number, topicid, segment, before_position, before_checksum, position, frame"
+        catalog.executemany(f"INSERT INTO all_journal ({columns}) VALUES (7, ?, ?, ?, ?, ?, ?)", RECORD)
+    for entry in RECORD:
+        log = directory / "topics" / f"{entry.topic_id:09d}" / f"{entry.segment:020d}.log"
+        os.truncate(log, entry.position)
+        for path in log.parent.iterdir():
+            if path.suffix != ".log":
+                path.unlink()
+
+
 def torn(directory: Path) -> None:
     """What a crash may leave: half a frame, half a file that was to be renamed, half a segment, no index."""
     (log,) = (directory / "topics").glob("*/*4.log")
@@ -232,6 +283,22 @@ SCENARIOS = [
     Scenario("delete a topic", with_stage, live, delete),
     Scenario("stage and publish", three_partitions, live, stage_and_publish),
     Scenario("stage and publish without a commit key", three_partitions, live, stage_and_publish_without_key),
+    Scenario(
+        "commit transactions in pieces", two_topics, fill, commit_transactions, segments_made=2, settings=SMALL_FRAMES
+    ),
+    Scenario(
+        "commit transactions without syncs", two_topics, live, commit_transactions, options=UNSYNCED, segments_made=1
+    ),
+    Scenario(
+        "commit transactions with room",
+        two_topics,
+        live,
+        commit_transactions,
+        options=WITH_ROOM,
+        seeds=1,
+        segments_made=1,
+    ),
+    Scenario("open after a decision", transaction_on_record, opens=True, spoil=undo_last_frames),
     Scenario("open a new store", act=create, opens=True, is_new=True, segments_made=1),
     Scenario("open after a crash", three_partitions, opens=True, spoil=torn),
     Scenario("open after a clean close", three_partitions, opens=True),

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,17 +60,28 @@ def shuffled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch.take(pa.array(np.random.default_rng().permutation(batch.num_rows)))
 
 
+def routed(sinks: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each row to one of some topics by chance: another one whenever it is read again."""
+    for batch in shuffled(batches):
+        route = pa.array(np.random.default_rng().choice(sinks, batch.num_rows), pa.string())
+        yield batch.append_column("topic", route)
+
+
 def begin(spark: SparkSession, query: dict[str, Any]) -> StreamingQuery:
-    """Begin to copy a topic to another, up to its end or, if the query says so, for ever."""
+    """Begin to copy a topic to another, or to several by chance, up to its end or, if the query says so, for ever."""
     options = {"url": query["url"], "startingOffsets": "earliest", "maxMessagesPerTrigger": "100", "minPartitions": "2"}
     if query.get("reading") == "read_stream":
         messages = headrace.spark.read_stream(spark, query["source"], **options)
     else:
         messages = spark.readStream.format("headrace").options(topic=query["source"], **options).load()
-    source = messages.select("key", "value").mapInArrow(shuffled, "key binary, value binary")
+    columns, sinks = "key binary, value binary", query["sink"].split()
+    if len(sinks) > 1:
+        source = messages.select("key", "value").mapInArrow(partial(routed, sinks), f"{columns}, topic string")
+    else:
+        source = messages.select("key", "value").mapInArrow(shuffled, columns)
     writing = source.writeStream.format("headrace_faulty").options(
         url=query["url"],
-        topic=query["sink"],
+        **({"topic": sinks[0]} if len(sinks) == 1 else {}),
         fault=query["fault"],
         directory=query["directory"],
         checkpointLocation=query["checkpoint"],

@@ -1,4 +1,4 @@
-"""A batch to several topics that is interrupted between two commits: finished, done already, or refused."""
+"""A batch to several topics: in all of them or in none, and once, however its rows are routed when it is repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from headrace.broker import Broker
 from headrace.client import Client
-from headrace.core.errors import BatchChanged, CommitConflict, InvalidInput, StageNotFound
+from headrace.core.errors import CommitConflict, InvalidInput, StageNotFound
 from headrace.core.publish.state import CommitKey
 from headrace.spark.options import write_options
 from headrace.spark.write.fingerprint import batch_id
@@ -35,22 +35,14 @@ class Site:
     def writer(self, **options: str) -> StreamWriter:
         return StreamWriter(write_options({"url": self.url, "sinkId": self.sink, **options}, is_stream=True))
 
-    def stage(self, writer: StreamWriter | BatchWriter, *routes: str, run: str | None = None) -> Written:
+    def stage(self, writer: StreamWriter, *routes: str) -> Written:
         """Rows 0, 1 and so on for the topics named; what Spark tells a task is told here."""
         written = writer.write(iter([rows(range(len(routes)), routes)]))
-        return replace(written, query_id="query", run_id=run)
+        return replace(written, query_id="query")
 
-    def interrupt(self, *routes: str, number: int = 0) -> None:
-        """A batch that is published to the first topic only."""
-        writer = self.writer()
-        staged = self.stage(writer, *routes)
-        self.client.drop_stages(self.b, [piece.stage for piece in staged.pieces if piece.topic == self.b])
-        with pytest.raises(StageNotFound):
-            writer.commit([staged], number)
-
-    def commit(self, *routes: str, number: int = 0, run: str | None = None, **options: str) -> None:
+    def commit(self, *routes: str, number: int = 0, **options: str) -> None:
         writer = self.writer(**options)
-        writer.commit([self.stage(writer, *routes, run=run)], number)
+        writer.commit([self.stage(writer, *routes)], number)
 
     @property
     def values(self) -> tuple[list[bytes], list[bytes]]:
@@ -66,101 +58,58 @@ def site(client: Client, url: str, topic: str) -> Site:
     return Site(client, url, topic)
 
 
-def test_the_same_rows_finish_an_interrupted_batch(site: Site) -> None:
-    site.interrupt(site.a, site.b, site.a, site.b)
-    assert site.values == ([b"0", b"2"], [])
-    writer = site.writer()
-    # In another order, and by other tasks.
-    tasks = [rows([3, 0], [site.b, site.a]), rows([2], [site.a]), rows([1], [site.b])]
-    writer.commit([replace(writer.write(iter([task])), query_id="query") for task in tasks], 0)
-    assert site.values == ([b"0", b"2"], [b"1", b"3"])
-    site.commit(site.b, number=1)
-    assert site.values == ([b"0", b"2"], [b"0", b"1", b"3"])
-
-
-@pytest.mark.parametrize("routes", ["ba", "bb", "a", "aab", "b"])
-def test_other_rows_or_routes_are_refused(site: Site, routes: str) -> None:
-    """Else a row would be lost or doubled: also if the topic that has the batch gets nothing of it now."""
-    site.interrupt(site.a, site.b)
+@pytest.mark.parametrize("routes", ["ab", "ba", "b", "aaaa", ""])
+def test_a_published_batch_publishes_nothing_more_whatever_it_has(site: Site, routes: str) -> None:
+    """The driver was killed after the commit and before Spark recorded it, and chance routes the rows anew."""
+    site.commit(site.a, site.b)
     for _ in range(2):
-        with pytest.raises(BatchChanged, match=f"published its batch 0 to topic '{site.a}'"):
-            site.commit(*(getattr(site, name) for name in routes))
-        assert site.values == ([b"0"], [])
+        site.commit(*(getattr(site, name) for name in routes))
+        assert site.values == ([b"0"], [b"1"])
+    site.commit(site.b, number=1)
+    assert site.values == ([b"0"], [b"0", b"1"])
+
+
+def test_a_batch_that_fails_in_one_topic_is_in_none(site: Site) -> None:
+    writer = site.writer()
+    staged = site.stage(writer, site.a, site.b, site.a)
+    site.client.drop_stages(site.b, [piece.stage for piece in staged.pieces if piece.topic == site.b])
+    with pytest.raises(StageNotFound):
+        writer.commit([staged], 0)
+    assert site.values == ([], [])
+    site.commit(site.b, site.b, site.a)
+    assert site.values == ([b"2"], [b"0", b"1"])
+
+
+def test_tasks_spell_the_name_of_a_topic_as_they_like(site: Site) -> None:
+    site.commit(site.a, site.a.upper(), site.b)
+    assert site.values == ([b"0", b"1"], [b"2"])
 
 
 def test_a_second_query_with_the_id_of_another_is_refused(site: Site) -> None:
     site.commit(site.a, site.b)
-    writer = site.writer()
-    with pytest.raises(CommitConflict, match="two jobs write with one id"):
-        writer.commit([replace(site.stage(writer, site.b, site.a), query_id="another")], 0)
-    assert site.values == ([b"0"], [b"1"])
-
-
-def test_another_query_with_the_same_id_in_other_topics_does_no_harm(site: Site) -> None:
-    for name, query in ((site.a, "one"), (site.b, "two")):
+    for topic in (site.a, site.b):
         writer = site.writer()
-        for _ in range(2):
-            writer.commit([replace(site.stage(writer, name), query_id=query)], 0)
-    assert site.values == ([b"0"], [b"0"])
-
-
-def test_a_refused_batch_is_published_whole_by_another_sink(site: Site) -> None:
-    site.interrupt(site.a, site.b)
-    for _ in range(2):
-        site.commit(site.b, site.a, sinkId=f"{site.sink}-2")
-    assert site.values == ([b"0", b"1"], [b"0"])
-
-
-def test_a_batch_that_lost_all_its_rows_is_refused(site: Site) -> None:
-    site.interrupt(site.a, site.b)
-    with pytest.raises(BatchChanged):
-        site.writer().commit([Written((), "query")], 0)
-    site.writer().commit([Written((), "query")], 1)
-
-
-@pytest.mark.parametrize("routes", ["ba", "b", "aaaa", ""])
-def test_a_complete_batch_publishes_nothing_more_whatever_it_has(site: Site, routes: str) -> None:
-    """The driver was killed after the last commit, and before Spark recorded it."""
-    site.commit(site.a, site.b)
-    site.commit(*(getattr(site, name) for name in routes))
+        with pytest.raises(CommitConflict, match="two jobs write with one id"):
+            writer.commit([replace(site.stage(writer, topic), query_id="another")], 0)
     assert site.values == ([b"0"], [b"1"])
 
 
-def test_the_stages_of_a_refused_or_repeated_batch_do_not_wait(broker: Broker, site: Site) -> None:
+def test_the_stages_of_a_repeated_batch_do_not_wait(broker: Broker, site: Site) -> None:
     broker.store.stages.expire(1 << 62)
     site.commit(site.a, site.b)
     site.commit(site.b, site.a)
     assert broker.store.stages.expire(1 << 62) == 0
 
 
-def test_only_the_first_batch_of_a_run_may_be_a_repeated_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Sequence[str]] = []
-    last_commits = Client.last_commits
-
-    def counted(client: Client, topics: Sequence[str], writer: str) -> dict[str, CommitKey]:
-        asked.append(topics)
-        return last_commits(client, topics, writer)
-
-    monkeypatch.setattr(Client, "last_commits", counted)
-    for number, run in enumerate(["first", "first", "second", "second"]):
-        site.commit(site.a, site.b, number=number, run=run)
-    assert sum(site.a in topics for topics in asked) == 2
-    assert site.values == ([b"0"] * 4, [b"1"] * 4)
-
-
-def test_all_topics_are_asked_however_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.spark.write.several_topics.LAST_COMMITS_TOPICS_MAX", 1)
-    site.interrupt(site.a, site.b)
-    with pytest.raises(BatchChanged):
-        site.commit(site.b)
-
-
-def test_a_batch_that_an_earlier_version_interrupted_is_finished_by_its_rules(site: Site, tmp_path: Path) -> None:
+def test_a_batch_that_an_earlier_version_interrupted_is_finished(site: Site, tmp_path: Path) -> None:
+    """It remembered keys by topic."""
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text("v1\n{}")
     fingerprint = batch_id(0, str(tmp_path), "query").fingerprint
     staged = site.client.stage(site.a, [rows([0], [site.a]).select(["value"])])
     site.client.publish_staged(site.a, [staged], CommitKey(site.sink, 0, fingerprint))
+    with pytest.raises(CommitConflict, match=f"another batch 0 to topic '{site.a}'"):
+        site.commit(site.a, site.b)
     for _ in range(2):
         site.commit(site.a, site.b, checkpointLocation=str(tmp_path))
     assert site.values == ([b"0"], [b"1"])
@@ -176,25 +125,20 @@ def named_writer(site: Site, batch: str) -> BatchWriter:
     return BatchWriter(write_options({"url": site.url, "sinkId": site.sink, "batchId": batch}, is_stream=False))
 
 
-def test_a_named_write_to_several_topics_is_checked_too(site: Site) -> None:
-    writer = named_writer(site, "7")
-    staged = writer.write(iter([rows([0, 1], [site.a, site.b])]))
-    site.client.drop_stages(site.b, [piece.stage for piece in staged.pieces if piece.topic == site.b])
-    with pytest.raises(StageNotFound):
-        writer.commit([staged])
-    with pytest.raises(BatchChanged):
-        writer.commit([writer.write(iter([rows([1, 0], [site.a, site.b])]))])
-    for _ in range(2):
-        writer.commit([writer.write(iter([rows([1, 0], [site.b, site.a])]))])
+def test_a_named_write_to_several_topics_is_made_once_too(site: Site) -> None:
+    for routes in ([site.a, site.b], [site.b, site.a]):
+        writer = named_writer(site, "7")
+        writer.commit([writer.write(iter([rows([0, 1], routes)]))])
     assert site.values == ([b"0"], [b"1"])
 
 
-def test_writes_of_one_batch_to_different_topics_do_not_hinder_each_other(site: Site) -> None:
-    for _ in range(2):
-        for name in (site.a, site.b):
-            writer = named_writer(site, "7")
-            writer.commit([writer.write(iter([rows([0], [name])]))])
-    assert site.values == ([b"0"], [b"0"])
+def test_another_write_with_the_number_of_one_to_other_topics_is_refused(site: Site) -> None:
+    """It would be lost if it counted as a repeated one."""
+    writer = named_writer(site, "7")
+    writer.commit([writer.write(iter([rows([0], [site.a])]))])
+    with pytest.raises(CommitConflict):
+        writer.commit([writer.write(iter([rows([0], [site.b])]))])
+    assert site.values == ([b"0"], [])
 
 
 def test_a_number_without_room_for_a_fingerprint_is_refused() -> None:

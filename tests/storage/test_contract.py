@@ -10,9 +10,10 @@ import pytest
 from tests.postgres_server import PostgresServer
 from tests.storage.builders import DiskPlace, MemoryPlace, Place, PostgresPlace
 from tests.storage.contract import EngineContract, LogContract, RetentionContract
+from tests.storage.store_commit_contract import StoreCommitContract
 
 
-class TestMemory(EngineContract):
+class TestMemory(EngineContract, StoreCommitContract):
     @pytest.fixture
     def place(self) -> Iterator[Place]:
         place = MemoryPlace()
@@ -20,7 +21,7 @@ class TestMemory(EngineContract):
         place.close()
 
 
-class TestDisk(EngineContract):
+class TestDisk(EngineContract, StoreCommitContract):
     """Reopened after it was closed."""
 
     @pytest.fixture
@@ -30,7 +31,7 @@ class TestDisk(EngineContract):
         place.close()
 
 
-class TestDiskKilled(EngineContract):
+class TestDiskKilled(EngineContract, StoreCommitContract):
     """Reopened as if the process had been killed: nothing was sealed and no snapshot written at the end."""
 
     @pytest.fixture
@@ -40,7 +41,7 @@ class TestDiskKilled(EngineContract):
         place.close()
 
 
-class TestDiskInOneSegment(LogContract):
+class TestDiskInOneSegment(LogContract, StoreCommitContract):
     """Without rolling, and without a sync before each answer."""
 
     @pytest.fixture
@@ -50,7 +51,7 @@ class TestDiskInOneSegment(LogContract):
         place.close()
 
 
-class TestPostgres(EngineContract):
+class TestPostgres(EngineContract, StoreCommitContract):
     """Closed and opened again, in segments of three commits."""
 
     @pytest.fixture

@@ -78,9 +78,9 @@ class AsyncClient(ThreadBridge[Client]):
     follow = opening(Client.follow, AsyncFollowing)
     stage = awaited(Client.stage)
     publish_staged = awaited(Client.publish_staged)
+    commit_transaction = awaited(Client.commit_transaction)
     drop_stages = awaited(Client.drop_stages)
     last_commit = awaited(Client.last_commit)
-    last_commits = awaited(Client.last_commits)
     producer = opening(Client.producer, AsyncProducer)
 
     def consumer(

@@ -48,6 +48,7 @@ from headrace.broker.publish import stages as stages_of
 from headrace.broker.publish.intake import TopicIntake
 from headrace.broker.publish.producers import open_producer
 from headrace.broker.publish.submission import Fence, Submission
+from headrace.broker.publish.transactions import StoreTransactions
 from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.read.byte_limits import stops_within
 from headrace.broker.read.subscription import Dispatcher, Subscription
@@ -95,6 +96,8 @@ from headrace.core.reports.descriptions import (
     SourceDescription,
     Staged,
     TopicDescription,
+    TransactionOffsets,
+    TransactionOutcome,
 )
 from headrace.core.reports.pipelines import PipelineDescription, PipelineReport, check_report, listed_state
 from headrace.core.reports.server_settings import ServerSettings, describe_settings
@@ -132,6 +135,7 @@ class Broker:
         self._topics = Topics(store, self.settings, self._clock, self.counters, self.servers, topic_defaults, archive)
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
+        self._transactions = StoreTransactions(store, self._topics, self._clock)
         self._delivery = Dispatcher()
         chores = MaintenanceTasks(
             store, self._topics, self.registrations, self.settings, self._clock, self.counters, self.servers
@@ -492,6 +496,18 @@ class Broker:
         """
         found, key = self._topics.find(topic).topic, check_commit_key(commit_key)
         return stages_of.publish(self._store.stages, found, check_staged(stages), key, self._patience(timeout_seconds))
+
+    def commit_transaction(
+        self,
+        stages: Mapping[str, Sequence[Staged]],
+        offsets: Sequence[TransactionOffsets] = (),
+        commit_key: CommitKey | None = None,
+    ) -> TransactionOutcome:
+        """Publish stages of several topics and commit offsets of groups: all of it, or nothing.
+
+        The key is remembered for the store, whatever topics it was used for: if it is known, the stages are dropped.
+        """
+        return self._transactions.commit(stages, offsets, check_commit_key(commit_key))
 
     def drop_stages(self, topic: str, stages: Sequence[str]) -> int:
         """Drop stages that will not be published; returns how many existed."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from headrace.core.checks import check_index, check_whole
 from headrace.core.errors import InvalidInput
-from headrace.core.limits import PARTITIONS_MAX, SEQNO_MAX
-from headrace.core.names import check_id, check_topic_name
+from headrace.core.limits import PARTITIONS_MAX, SEQNO_MAX, TRANSACTION_TOPICS_MAX
+from headrace.core.names import check_group_name, check_id, check_topic_name
 from headrace.core.publish.state import FINGERPRINT_BITS, CommitKey
-from headrace.core.reports.descriptions import Staged
+from headrace.core.reports.descriptions import Staged, TransactionOffsets
 
 
 def check_text(field: str, value: object) -> str:
@@ -99,6 +100,37 @@ def check_topics(topics: object, topics_max: int) -> list[str]:
         raise InvalidInput("topics", repr(topics)[:100], "it must be a list of topic names")
     check_whole("number of topics", len(topics), 0, topics_max)
     return [check_topic_name(topic) for topic in topics]
+
+
+def check_stages(stages: object) -> dict[str, list[Staged]]:
+    """The stages of the topics of a transaction."""
+    if not isinstance(stages, Mapping):
+        raise InvalidInput("stages", repr(stages)[:100], "it must map topics to lists of results of stage()")
+    check_whole("number of topics", len(stages), 0, TRANSACTION_TOPICS_MAX)
+    return {check_topic_name(topic): check_staged(staged) for topic, staged in stages.items()}
+
+
+def check_transaction_offsets(offsets: object) -> list[TransactionOffsets]:
+    """What a transaction commits for groups."""
+    if not isinstance(offsets, Sequence) or not all(isinstance(asked, TransactionOffsets) for asked in offsets):
+        raise InvalidInput("offsets", repr(offsets)[:100], "it must be a list of TransactionOffsets")
+    check_whole("number of groups", len(offsets), 0, TRANSACTION_TOPICS_MAX)
+    for asked in offsets:
+        check_group_name(asked.group)
+        if isinstance(asked.member, str):
+            check_id("member", asked.member)
+        elif asked.member is not None:
+            check_index("member", asked.member)
+        if asked.generation is not None:
+            check_whole("generation", asked.generation, 0, SEQNO_MAX)
+    return [replace(asked, offsets=check_offsets(asked.offsets)) for asked in offsets]
+
+
+def check_distinct(field: str, names: Iterable[object]) -> None:
+    """Refuse what a transaction names twice, maybe spelled differently."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise InvalidInput(field, repr(name)[:100], f"it is named {times} times: name it once")
 
 
 def check_stage_names(stages: object) -> list[str]:

@@ -17,7 +17,13 @@ from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import MICROSECONDS, PIPELINE_KEPT_SECONDS, PRODUCERS_MAX, SERVER_HEARTBEAT_SECONDS
+from headrace.core.limits import (
+    MICROSECONDS,
+    PIPELINE_KEPT_SECONDS,
+    PRODUCERS_MAX,
+    SERVER_HEARTBEAT_SECONDS,
+    STORE_WRITERS_MAX,
+)
 from headrace.core.publish.state import TopicState
 from headrace.core.topics.retention import deletes
 from headrace.storage.interface import Store
@@ -110,7 +116,11 @@ class MaintenanceTasks:
         self._count("queue_consumers_forgotten", self._registrations.forget_idle())
 
     def forget_producers(self) -> None:
-        """Forget the producers opened first, above the limit; only a shared store has them stored."""
+        """Forget the producers opened first, above the limit, and writers of transactions that wrote longest ago.
+
+        Only a shared store has stored its producers.
+        """
+        self._count("writers_forgotten", self._store.catalog.commits.forget_writers(STORE_WRITERS_MAX))
         if self._store.signals is not None:
             self._count("producers_forgotten", self._store.catalog.forget_producers(PRODUCERS_MAX))
 

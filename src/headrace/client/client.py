@@ -31,6 +31,7 @@ from headrace.client.read.table import table_of
 from headrace.client.retry import Calls
 from headrace.client.serializers import Deserializer, Serializer
 from headrace.client.settings import ConsumerSettings, ProducerSettings
+from headrace.client.transaction import ClientTransaction, TransactionWriters
 from headrace.client.transport.transport import Transport
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.groups.group import ReadFrom
@@ -61,6 +62,8 @@ from headrace.core.reports.descriptions import (
     Staged,
     TokenDescription,
     TopicDescription,
+    TransactionOffsets,
+    TransactionOutcome,
 )
 from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
 from headrace.core.reports.process import ProcessReport
@@ -83,6 +86,7 @@ class Client:
 
     def __init__(self, transport: Transport, timeout_seconds: float = 30.0) -> None:
         self._transport = transport
+        self._transaction_writers = TransactionWriters()
         self._timeout_seconds = timeout_seconds
         self._calls = Calls(transport, timeout_seconds)
 
@@ -592,6 +596,25 @@ class Client:
         key = () if commit_key is None else (commit_key.writer, commit_key.number, commit_key.fingerprint)
         return self._calls(wire.PublishStaged(topic, named, *key))
 
+    def commit_transaction(
+        self,
+        stages: Mapping[str, Iterable[Staged]],
+        offsets: Iterable[TransactionOffsets] = (),
+        commit_key: CommitKey | None = None,
+    ) -> TransactionOutcome:
+        """Publish stages of several topics and commit offsets of groups: all of it, or nothing.
+
+        A commit key whose number is at or below the last one of its writer publishes nothing, whatever topics it was
+        used for, so that it may be asked again.
+        """
+        named = {topic: [(staged.stage, staged.rows) for staged in each] for topic, each in stages.items()}
+        key = () if commit_key is None else (commit_key.writer, commit_key.number, commit_key.fingerprint)
+        return self._calls(wire.CommitTransaction("*", named, list(offsets), *key))
+
+    def transaction(self) -> ClientTransaction:
+        """Begin a transaction over topics and groups: all that is sent by it is committed at the end of its block."""
+        return ClientTransaction(self, self._transaction_writers)
+
     def drop_stages(self, topic: str, stages: Iterable[str]) -> int:
         """Drop stages that will not be published; returns how many existed."""
         return self._calls(wire.DropStages(topic, list(stages)))
@@ -599,10 +622,6 @@ class Client:
     def last_commit(self, topic: str, writer: str) -> int | None:
         """The number of the last commit of a writer, or None."""
         return self._calls(wire.LastCommit(topic, writer))
-
-    def last_commits(self, topics: Sequence[str], writer: str) -> dict[str, CommitKey]:
-        """The last commit of a writer in each of some topics, where the token may publish as that writer."""
-        return self._calls(wire.LastCommits("*", list(topics), writer))
 
     def close(self) -> None:
         """Close the connection; close producers and consumers first."""

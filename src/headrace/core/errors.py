@@ -22,7 +22,6 @@
     │   ├── StaleGeneration     the group was moved, or the partition was lost: send a heartbeat, then continue
     │   ├── PartitionNotOwned
     │   ├── CommitConflict      the writer has published another commit with this number; nothing was written
-    │   ├── BatchChanged        a batch to several topics was interrupted, and is repeated with other rows
     │   ├── ProducerFenced      a newer producer with the same id took over
     │   └── MessagesHeld        an important group has not read the messages that were to be deleted
     ├── AccessDenied
@@ -333,7 +332,7 @@ class PartitionNotOwned(Conflict):
 
 @dataclass(eq=False)
 class CommitConflict(Conflict):
-    """The writer has published another commit with this number, or later ones."""
+    """The writer has published another commit with this number, or later ones; no topic: to several topics."""
 
     code: ClassVar[str] = "commit_conflict"
     topic: str
@@ -343,29 +342,11 @@ class CommitConflict(Conflict):
 
     def __str__(self) -> str:
         known = f"another batch {self.number}" if self.number == self.last else f"batches up to {self.last}"
+        known += f" to topic {self.topic!r}" if self.topic else ""
         return (
-            f"writer {self.writer!r} has published {known} to topic {self.topic!r}, and this is its batch "
+            f"writer {self.writer!r} has published {known}, and this is its batch "
             f"{self.number}: two jobs write with one id, or a checkpoint was copied or restored. Nothing of this batch "
             f"was written, and a retry does not help: give each job its own id and its own checkpoint"
-        )
-
-
-@dataclass(eq=False)
-class BatchChanged(Conflict):
-    """A batch to several topics was published to some of them, and is repeated with other rows or other topics."""
-
-    code: ClassVar[str] = "batch_changed"
-    topics: str
-    writer: str
-    number: int
-
-    def __str__(self) -> str:
-        return (
-            f"writer {self.writer!r} has published its batch {self.number} to {self.topics} before it was interrupted, "
-            f"and this batch {self.number} has other rows or other topics: a row would be lost or doubled. Nothing was "
-            f"written, and a retry does not help. Let rows and topics depend on nothing but the source (not on chance, "
-            f"the time or a table that changes). To continue, set another writer (sinkId): it publishes the whole "
-            f"batch, so that {self.topics} has its rows of this batch twice"
         )
 
 

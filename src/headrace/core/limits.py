@@ -76,8 +76,12 @@ SOURCES_LISTED_MAX = 100_000
 
 # Number of commit key writers that a topic remembers; above it the one idle longest is forgotten.
 WRITERS_MAX = 100_000
-# For how many topics one request may ask for the last commit of a writer.
+# Number of writers of transactions that a store remembers, likewise.
+STORE_WRITERS_MAX = 100_000
+# For how many topics one call may ask for the last commit of a writer.
 LAST_COMMITS_TOPICS_MAX = 256
+# Number of topics, and of groups, in a transaction.
+TRANSACTION_TOPICS_MAX = 10_000
 # How many topics one request may ask to be described.
 DESCRIBED_TOPICS_MAX = 256
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +13,7 @@ import msgspec
 from headrace.broker import Broker
 from headrace.broker.access import described
 from headrace.core.checks import check_seconds, check_whole
-from headrace.core.errors import InvalidInput, QuotaExceeded, StageNotFound
+from headrace.core.errors import CommitConflict, InvalidInput, QuotaExceeded, StageNotFound
 from headrace.core.health.findings import Health, visible
 from headrace.core.limits import AUDIT_KEPT, FETCH_WAIT_SECONDS_MAX
 from headrace.core.names import composed
@@ -25,6 +27,7 @@ from headrace.core.reports.descriptions import (
     Staged,
     TokenDescription,
     TopicDescription,
+    TransactionOutcome,
 )
 from headrace.core.reports.pipelines import PipelineDescription
 from headrace.core.reports.process import ProcessReport
@@ -150,13 +153,39 @@ def _drop_stages(operation: wire.DropStages, broker: Broker, principal: Principa
 
 def _publish_staged(operation: wire.PublishStaged, broker: Broker, principal: Principal) -> tuple[int, int]:
     key = None if operation.writer is None else CommitKey(operation.writer, operation.number, operation.fingerprint)
-    stages = [Staged(principal.stage_name(stage), rows) for stage, rows in operation.stages]
-    try:
-        receipts = broker.publish_staged(operation.topic, stages, key)
-    except StageNotFound as error:
-        given = {principal.stage_name(stage): stage for stage, _ in operation.stages}
-        raise StageNotFound(error.topic, given[error.stage]) from None
+    with _own_stages(principal, [stage for stage, _ in operation.stages]):
+        receipts = broker.publish_staged(operation.topic, _staged(principal, operation.stages), key)
     return receipts.written, len(receipts) - receipts.written
+
+
+def _commit_transaction(operation: wire.CommitTransaction, broker: Broker, principal: Principal) -> TransactionOutcome:
+    """Each caller has writers of its own, as it has stages: no other can use up their numbers."""
+    for topic in operation.stages:
+        principal.require("publish_staged", topic, None, _producer(operation))
+    for asked in operation.offsets:
+        principal.require("commit", asked.topic, asked.group, None)
+    writer = operation.writer
+    key = writer and CommitKey(principal.stage_name(writer), operation.number, operation.fingerprint)
+    stages = {topic: _staged(principal, named) for topic, named in operation.stages.items()}
+    with _own_stages(principal, [stage for named in operation.stages.values() for stage, _ in named]):
+        try:
+            return broker.commit_transaction(stages, operation.offsets, key or None)
+        except CommitConflict as error:
+            raise replace(error, writer=writer or error.writer) from None
+
+
+def _staged(principal: Principal, named: Sequence[tuple[str, int]]) -> list[Staged]:
+    return [Staged(principal.stage_name(stage), rows) for stage, rows in named]
+
+
+@contextmanager
+def _own_stages(principal: Principal, named: Sequence[str]) -> Iterator[None]:
+    """Errors name stages as the caller does."""
+    try:
+        yield
+    except StageNotFound as error:
+        given = {principal.stage_name(stage): stage for stage in named}
+        raise StageNotFound(error.topic, given[error.stage]) from None
 
 
 def _open_producer(operation: wire.OpenProducer, broker: Broker, principal: Principal) -> ProducerOpening:
@@ -188,11 +217,6 @@ def _list_clients(_: wire.ListClients, broker: Broker, principal: Principal) -> 
     return visible_clients(principal.limits.clients.list(broker.servers.id), principal.caller)
 
 
-def _last_commits(operation: wire.LastCommits, broker: Broker, principal: Principal) -> dict[str, CommitKey]:
-    permitted = [topic for topic in operation.topics if principal.may("last_commit", topic, _producer(operation))]
-    return broker.last_commits(permitted, operation.writer)
-
-
 def _describe_topics(operation: wire.DescribeTopics, broker: Broker, principal: Principal) -> list[TopicDescription]:
     return broker.describe_topics([each for each in operation.topics if principal.may("describe_topic", each)])
 
@@ -212,12 +236,12 @@ _PERFORMERS: Final[dict[type[wire.Operation[Any]], Performer]] = {
     wire.AlterTopic: _alter_topic,
     wire.AwaitOffsets: _await_offsets,
     wire.PublishStaged: _publish_staged,
+    wire.CommitTransaction: _commit_transaction,
     wire.DropStages: _drop_stages,
     wire.OpenProducer: _open_producer,
     wire.JoinGroup: _join_group,
     wire.Heartbeat: _heartbeat,
     wire.LeaveGroup: _leave_group,
     wire.ListClients: _list_clients,
-    wire.LastCommits: _last_commits,
     wire.DescribeTopics: _describe_topics,
 }

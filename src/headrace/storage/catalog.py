@@ -1,7 +1,7 @@
 """The catalog: topics, groups and committed offsets in SQL, with the same code for every engine.
 
-Its other rows have a module each, and are attributes here: servers, pipelines, tokens and the archive's manifest. Every
-method is one transaction, durable when it returns (`transactions.py`). Thread-safe.
+Its other rows have a module each, and are attributes here: servers, pipelines, tokens, the archive's manifest, and
+commits of several topics. Every method is one transaction, durable when it returns (`transactions.py`). Thread-safe.
 
 In a store that one server owns, the broker knows its groups and writes what they become. In a shared store,
 `change_group` changes a group under the lock of its row.
@@ -15,20 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Engine, and_, delete, func, insert, literal, or_, select, text, tuple_, update
+from sqlalchemy import Connection, Engine, and_, delete, func, insert, literal, select, text, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from headrace.core.errors import TopicDeleted, TopicExists
 from headrace.core.groups.group import Group
-from headrace.core.groups.notes import NO_NOTES, CommitNote
+from headrace.core.groups.notes import CommitNote
 from headrace.core.ids import Kind
 from headrace.core.topics.retention import check_read, raised_by
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.archive.manifest import Manifest
+from headrace.storage.commits.store_commits import CatalogChange, StoreCommits
 from headrace.storage.group_row import (
     KEYS,
     NO_MEMBERS,
@@ -41,15 +41,14 @@ from headrace.storage.group_row import (
     find_shared,
     find_standing,
     group_of,
-    group_values,
     groups_query,
     highest_offsets,
     important_offsets,
-    member_values,
     note_of,
-    offset_values,
     raise_offsets,
+    write_groups,
 )
+from headrace.storage.group_row import GroupWrite as GroupWrite
 from headrace.storage.pipelines import Pipelines
 from headrace.storage.servers import ServerRows
 from headrace.storage.tables import (
@@ -83,18 +82,6 @@ class TopicRecord:
     deleted_before: tuple[int, ...] = ()
 
 
-class GroupWrite(NamedTuple):
-    """What is stored of a group that this server alone has: the group with its members, or offsets, or its end."""
-
-    topic_id: int
-    name: str
-    group: Group | None = None
-    offsets: Mapping[int, int] = MappingProxyType({})
-    notes: Mapping[int, CommitNote] = NO_NOTES
-    dropped: Sequence[int] = ()
-    is_removed: bool = False
-
-
 # The next offset to read by group and partition, and what was said with it.
 GroupOffsets = Mapping[tuple[str, int], tuple[int, CommitNote | None]]
 
@@ -123,18 +110,11 @@ class Catalog:
         self._do = self._transactions.do
         self._upsert = self._transactions.upsert
         self.is_postgres = self._transactions.is_postgres
-        # Created once: offsets change more often than anything else.
-        row = self._upsert(all_consumers)
-        self._offsets_statement = row.on_conflict_do_update(
-            index_elements=[*KEYS, "partition"],
-            set_={name: row.excluded[name] for name in VALUES},
-            # Clients of Kafka repeat their last commit: nothing is written for it.
-            where=or_(*(all_consumers.c[name].is_distinct_from(row.excluded[name]) for name in VALUES)),
-        )
         self.servers = ServerRows(self._transactions)
         self.pipelines = Pipelines(self._transactions)
         self.manifest = Manifest(self._transactions)
         self.tokens = TokenRows(self._transactions)
+        self.commits = StoreCommits(self._transactions)
         self._do(lambda connection: (create_tables if make_tables else check_tables)(connection, name))
 
     # Topics
@@ -306,32 +286,22 @@ class Catalog:
 
     def write_groups(self, writes: Sequence[GroupWrite]) -> None:
         """Store changes of different groups, of any topics, in one transaction."""
+        self._do(self.storing(writes))
 
-        def write(connection: Connection) -> None:
-            offsets: list[dict[str, Any]] = []
-            for each in writes:
-                key = {"topicid": each.topic_id, "groupname": each.name}
-                if each.is_removed:
-                    for table in (all_consumers, all_members, all_groups):
-                        connection.execute(delete(table).where(*_has(table, key)))
-                if each.group is not None:
-                    for table, values in (
-                        (all_groups, group_values(each.group)),
-                        (all_members, member_values(each.group)),
-                    ):
-                        row = self._upsert(table).values(**key, **values)
-                        connection.execute(row.on_conflict_do_update(index_elements=KEYS, set_=values))
-                if each.dropped:
-                    is_dropped = all_consumers.c.partition.in_(each.dropped)
-                    connection.execute(delete(all_consumers).where(*_has(all_consumers, key), is_dropped))
-                offsets += [
-                    {**key, "partition": partition, **offset_values(offset, each.notes.get(partition))}
-                    for partition, offset in each.offsets.items()
-                ]
-            if offsets:
-                connection.execute(self._offsets_statement, offsets)
+    def storing(self, writes: Sequence[GroupWrite]) -> CatalogChange:
+        """The same as a part of another transaction."""
+        return lambda connection: write_groups(connection, self._upsert, writes)
 
-        self._do(write)
+    def changing(self, topic: TopicRecord, name: str, work: Callable[[GroupRow], object]) -> CatalogChange:
+        """A commit of offsets of a group of a shared store as a part of another transaction, which may be repeated."""
+
+        def change(connection: Connection) -> None:
+            try:
+                work(GroupRow(connection, topic.id, name, "offsets"))
+            except TopicGone:
+                raise TopicDeleted(topic.name) from None
+
+        return change
 
     def offsets(self, topic_id: int, group: str) -> dict[int, int]:
         """The committed offset of each partition that has one."""
@@ -437,10 +407,6 @@ def _lock_topic(connection: Connection, topic: TopicRecord) -> TopicRecord:
     if row is None:
         raise TopicDeleted(topic.name)
     return _topic(row)
-
-
-def _has(table: Any, key: Mapping[str, Any]) -> list[Any]:
-    return [table.c[name] == value for name, value in key.items()]
 
 
 def _counter(kind: Kind) -> Any:

@@ -10,10 +10,12 @@ partitions, because two commits of one group may run concurrently. Not thread-sa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, or_, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from headrace.core.groups.group import Group, ReadFrom
@@ -87,6 +89,18 @@ WHERE (all_claims.serverid, all_claims.kind) <> (excluded.serverid, excluded.kin
 
 class TopicGone(Exception):
     """The topic was deleted from the catalog."""
+
+
+class GroupWrite(NamedTuple):
+    """What is stored of a group that this server alone has: the group with its members, or offsets, or its end."""
+
+    topic_id: int
+    name: str
+    group: Group | None = None
+    offsets: Mapping[int, int] = MappingProxyType({})
+    notes: Mapping[int, CommitNote] = NO_NOTES
+    dropped: Sequence[int] = ()
+    is_removed: bool = False
 
 
 class GroupRow:
@@ -282,3 +296,42 @@ def important_offsets(connection: Connection, topic_id: int) -> dict[str, dict[i
             if name in found:
                 found[name][partition] = offset
     return found
+
+
+def write_groups(connection: Connection, upsert: Any, writes: Sequence[GroupWrite]) -> None:
+    """Store changes of different groups of a store of this server alone."""
+    offsets: list[dict[str, Any]] = []
+    for each in writes:
+        key = {"topicid": each.topic_id, "groupname": each.name}
+        if each.is_removed:
+            for table in (all_consumers, all_members, all_groups):
+                connection.execute(delete(table).where(*_has(table, key)))
+        if each.group is not None:
+            for table, values in ((all_groups, group_values(each.group)), (all_members, member_values(each.group))):
+                row = upsert(table).values(**key, **values)
+                connection.execute(row.on_conflict_do_update(index_elements=KEYS, set_=values))
+        if each.dropped:
+            is_dropped = all_consumers.c.partition.in_(each.dropped)
+            connection.execute(delete(all_consumers).where(*_has(all_consumers, key), is_dropped))
+        offsets += [
+            {**key, "partition": partition, **offset_values(offset, each.notes.get(partition))}
+            for partition, offset in each.offsets.items()
+        ]
+    if offsets:
+        connection.execute(_offsets_statement(upsert), offsets)
+
+
+@cache
+def _offsets_statement(upsert: Any) -> Any:
+    """Made once: offsets change more often than anything else."""
+    row = upsert(all_consumers)
+    return row.on_conflict_do_update(
+        index_elements=[*KEYS, "partition"],
+        set_={name: row.excluded[name] for name in VALUES},
+        # Clients of Kafka repeat their last commit: nothing is written for it.
+        where=or_(*(all_consumers.c[name].is_distinct_from(row.excluded[name]) for name in VALUES)),
+    )
+
+
+def _has(table: Any, key: Mapping[str, Any]) -> list[Any]:
+    return [table.c[name] == value for name, value in key.items()]

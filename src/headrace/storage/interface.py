@@ -10,22 +10,35 @@ A shared store is used by several servers at once: each sees what the others wri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from headrace.core.hashes.columns import Int64s
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.sources import Source
-from headrace.core.publish.state import Commit, TopicState
+from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.reports.histogram import Histogram
 from headrace.core.reports.store_check import StoreReport
 from headrace.core.topics.retention import Piece
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
+from headrace.storage.commits.store_commits import CatalogChange, RepeatedCommit
 from headrace.storage.ranges import Gap, OffsetRange
 
-__all__ = ["Decide", "Fences", "Gap", "OffsetRange", "Signals", "Stages", "Store", "TopicLog"]
+__all__ = [
+    "CatalogChange",
+    "Decide",
+    "Fences",
+    "Gap",
+    "OffsetRange",
+    "RepeatedCommit",
+    "Signals",
+    "Stages",
+    "Store",
+    "StoreCommit",
+    "TopicLog",
+]
 
 
 class Fences(Protocol):
@@ -44,6 +57,20 @@ class Fences(Protocol):
 # again, if another server committed before the first answer was written: the last answer counts. Frames of a large
 # commit may be planned lazily: a writer that writes each before it asks for the next holds only one in memory.
 Decide = Callable[[TopicState, Fences], Iterable[Commit]]
+
+
+class StoreCommit(NamedTuple):
+    """What becomes durable together, or not at all: commits of topics by their ids, changes of groups, and the key.
+
+    A shared store asks all of it again if its connection broke, and orders commits with the same key by itself: if the
+    store is not shared, the broker does that.
+    """
+
+    topics: Mapping[int, Decide]
+    now_us: int
+    key: CommitKey | None = None
+    changes: Sequence[CatalogChange] = ()
+    store_wide: bool = False
 
 
 class TopicLog(Protocol):
@@ -138,6 +165,9 @@ class Store(Protocol):
 
     `disk_space` is the size of the file system and what is free of it, if the store is on one of this machine.
     `can_write` says whether it takes new data now: not if its disk is full or fails.
+    `commit` makes a commit of several topics, whose logs are open: readers see all of it or nothing, but of one topic
+    maybe a moment earlier than of another. It raises `RepeatedCommit` if the key is known, and after any other error
+    than `OutcomeUnknown` nothing was written.
     `examine` checks the store while it is open, a topic at a time; it returns None if the engine cannot check itself.
     """
 
@@ -155,6 +185,8 @@ class Store(Protocol):
     def open_log(self, topic: TopicRecord, now_us: int) -> TopicLog: ...
 
     def delete_log(self, topic_id: int) -> None: ...
+
+    def commit(self, commit: StoreCommit) -> None: ...
 
     def disk_space(self) -> tuple[int, int] | None: ...
 

@@ -37,8 +37,9 @@ from sqlalchemy.schema import CreateColumn, CreateTable
 from headrace.core.errors import StoreUnavailable, UnknownFormat
 
 # 2: tokens have an end and a last use. 3: the archive. 4: offsets below which messages were deleted. 5: what Kafka's
-# clients say with a commit, and keys of SCRAM. 6: members of groups on disk, and without times.
-VERSION: Final = 6
+# clients say with a commit, and keys of SCRAM. 6: members of groups on disk, and without times. 7: commits of several
+# topics.
+VERSION: Final = 7
 
 metadata = MetaData()
 
@@ -52,9 +53,14 @@ def _topicid(primary_key: bool = False) -> Column[int]:
     return Column("topicid", Integer, owner, nullable=False, primary_key=primary_key)
 
 
-# One row: the version of these tables, and the id of the store, which is made when it is first needed.
+# One row: the version of these tables, the id of the store, which is made when it is first needed, and on disk the
+# number of the last commit of several topics.
 headrace_catalog = Table(
-    "headrace_catalog", metadata, Column("version", Integer, nullable=False), Column("storeid", Text)
+    "headrace_catalog",
+    metadata,
+    Column("version", Integer, nullable=False),
+    Column("storeid", Text),
+    Column("commits", BigInteger, nullable=False, server_default="0"),
 )
 
 # `topickey` is the name without case, which must be unique; `topicname` is the name as it was given. `deleted_before`
@@ -222,6 +228,32 @@ all_archive_files = Table(
     PrimaryKeyConstraint("topicid", "path"),
 )
 
+# The last commit of each writer of commits of several topics; a fingerprint tells commits with one number apart.
+all_writers = Table(
+    "all_writers",
+    metadata,
+    Column("writer", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("fingerprint", BigInteger),
+    Column("written_us", BigInteger, nullable=False),
+    **_IN_PLACE,
+)
+
+# The commits of several topics of a disk store whose last frames may not be in their segments yet: for each topic the
+# frame, where it belongs, and which frame is before it.
+all_journal = Table(
+    "all_journal",
+    metadata,
+    Column("number", BigInteger, nullable=False),
+    Column("topicid", Integer, nullable=False),
+    Column("segment", BigInteger, nullable=False),
+    Column("before_position", BigInteger, nullable=False),
+    Column("before_checksum", BigInteger, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("frame", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("number", "topicid"),
+)
+
 # Locks of a shared store: the rows of a table, since anyone who may connect can hold the advisory locks of a database.
 # One is for commits that are store-wide, the others for groups that do not exist yet, by their names.
 LOCKS: Final = "headrace_locks"
@@ -242,6 +274,7 @@ ADDED_COLUMNS: Final = (
     all_tokens.c.used_us,
     all_tokens.c.scram,
     headrace_catalog.c.storeid,
+    headrace_catalog.c.commits,
 )
 
 

@@ -18,7 +18,6 @@ from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.groups.group import ReadFrom
 from headrace.core.health.findings import Health
 from headrace.core.limits import AUDIT_LISTED, SESSION_TIMEOUT_SECONDS, SOURCES_LISTED
-from headrace.core.publish.state import CommitKey
 from headrace.core.reports.clients import ClientDescription
 from headrace.core.reports.descriptions import (
     CommitOutcome,
@@ -31,6 +30,8 @@ from headrace.core.reports.descriptions import (
     SourceDescription,
     TokenDescription,
     TopicDescription,
+    TransactionOffsets,
+    TransactionOutcome,
 )
 from headrace.core.reports.pipelines import PipelineDescription, PipelineReport
 from headrace.core.reports.process import ProcessReport
@@ -335,16 +336,18 @@ class LastCommit(Operation[int | None], tag="last_commit"):
     writer: str
 
 
-class LastCommits(Operation[dict[str, CommitKey]], tag="last_commits"):
-    """The last commit of a writer in each of some topics, where the caller may publish as that writer.
+class CommitTransaction(StoreOperation[TransactionOutcome], tag="commit_transaction", omit_defaults=True):
+    """Publish stages of several topics, and commit offsets of groups, all or nothing; how many were written."""
 
-    `topic` is ignored.
-    """
-
+    # The rights of `publish_staged` on each topic, and of `commit` for each group, are checked by `edge.dispatch`.
     need: ClassVar = AUTHENTICATED
-    on_topic: ClassVar = False
-    topics: list[str]
-    writer: str
+    stages: dict[str, list[tuple[str, int]]] = msgspec.field(default_factory=dict)
+    offsets: list[TransactionOffsets] = msgspec.field(default_factory=list)
+    writer: str | None = None
+    number: int = 0
+    fingerprint: int | None = None
+
+    is_repeatable = PublishStaged.is_repeatable
 
 
 class Whoami(StoreOperation[Identity], tag="whoami"):

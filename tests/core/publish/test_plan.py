@@ -17,7 +17,7 @@ from headrace.core.limits import MICROSECONDS, SEQNO_JUMP_MAX
 from headrace.core.messages import STORED_SCHEMA, accept
 from headrace.core.publish import state as topic_state
 from headrace.core.publish.payload_window import PayloadWindow, payloads_of
-from headrace.core.publish.plan import plan, plan_reset, replay
+from headrace.core.publish.plan import plan, plan_close, plan_reset, replay
 from headrace.core.publish.receipts import (
     CONFLICT,
     DUPLICATE_BY_PAYLOAD,
@@ -32,7 +32,7 @@ from headrace.core.publish.receipts import (
 from headrace.core.publish.routing import NOWHERE
 from headrace.core.publish.seqno_jumps import SeqnoWatch, may_jump
 from headrace.core.publish.sources import NO_LINK
-from headrace.core.publish.state import Commit, CommitKey, TopicState
+from headrace.core.publish.state import STORE_COMMITS, Commit, CommitKey, TopicState
 from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from tests.core.builders import (
     LINK_IDLE_US,
@@ -649,6 +649,16 @@ def test_many_sources_and_rows_agree_with_the_model() -> None:
         assert receipts_of(receipts) == expected
         assert sources_of(state) == model.sources
         assert replayed(commit, MODES["payload"]).sources.seqno.tolist() == commit.sources.seqno.tolist()
+
+
+def test_the_last_frame_of_a_commit_of_several_topics_has_its_number_and_no_rows() -> None:
+    state = new_state()
+    publish(state, numbered(9))
+    before, _ = publish(state, numbered(10))
+    last, ends = plan_close(before, 7), state.end_offsets.tolist()
+    assert (last.number, last.time_us, last.rows.num_rows) == (before.number + 1, before.time_us + 1, 0)
+    state.apply(last)
+    assert (state.writers, state.end_offsets.tolist()) == ({STORE_COMMITS: 7}, ends)
 
 
 def test_a_reset_is_a_commit_of_its_own_that_lets_a_source_start_over() -> None:

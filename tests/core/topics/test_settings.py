@@ -55,6 +55,13 @@ def test_defaults_keep_everything_and_deduplicate_by_producer() -> None:
     }
 
 
+def test_a_payload_window_is_shared_only_if_both_settings_say_so() -> None:
+    shared = DEFAULT_SETTINGS.change(deduplication="payload", deduplication_scope="store")
+    assert shared.shares_window
+    assert not shared.change(deduplication="off").shares_window
+    assert not shared.change(deduplication_scope="topic").shares_window
+
+
 def test_change_keeps_what_it_does_not_name() -> None:
     first = TopicSettings.make(retention_seconds=60, deduplication="payload", codecs=["zstd", "raw"])
     second = first.change(retention_seconds=None, deduplication_scope="store")

@@ -20,8 +20,8 @@ from headrace.storage.catalog import TopicRecord
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.files import frame
 from headrace.storage.disk.files.filesystem import FileSystem
-from headrace.storage.disk.files.segment import SegmentHeader
-from headrace.storage.disk.log import DiskLog, create_segment
+from headrace.storage.disk.files.segment import SegmentHeader, create_segment
+from headrace.storage.disk.log import DiskLog
 from headrace.storage.disk.opening.recovery import recover
 from headrace.storage.disk.options import DiskOptions
 from tests.storage.builders import CREATED_US, NOW_US, publish

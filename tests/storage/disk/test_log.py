@@ -26,8 +26,7 @@ from headrace.core.messages import message_sizes
 from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.disk.files.filesystem import FileSystem
-from headrace.storage.disk.files.segment import file_name
-from headrace.storage.disk.log import MAPPED_SEGMENTS_MAX
+from headrace.storage.disk.files.segment import MAPPED_SEGMENTS_MAX, file_name
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.interface import Fences
 from tests.storage.builders import (

@@ -7,7 +7,8 @@ too. Once the topic has ended, nothing changes any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from headrace.broker.clock import Clock
 from headrace.broker.cluster.servers import Servers
@@ -27,8 +28,9 @@ from headrace.core.groups.commits import check_commit, refusals
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.groups.notes import NO_NOTES, CommitNote, told
 from headrace.core.hashes.columns import Int64s
-from headrace.core.reports.descriptions import CommitOutcome
+from headrace.core.reports.descriptions import CommitOutcome, TransactionOffsets
 from headrace.core.topics.settings import TopicSettings
+from headrace.storage.interface import CatalogChange
 from headrace.storage.ranges import OffsetRange
 
 
@@ -155,6 +157,21 @@ class Groups(GroupMembers):
         self._store.raise_offsets(name, allowed, notes)
         self._last_commits_us[name] = self._clock.now_us()
         return CommitOutcome(refused, current)
+
+    @contextmanager
+    def joining(self, asked: TransactionOffsets) -> Iterator[CatalogChange]:
+        """Commit offsets as a part of another transaction, which is done, or not, when the context ends."""
+        self.check_offsets(asked.offsets)
+        member = None if asked.member is None else str(asked.member)
+
+        def allowed(group: Group | None) -> Mapping[int, int]:
+            check_commit(self.found(asked.group, group), member, asked.generation, asked.offsets)
+            return asked.offsets
+
+        self._expire_due(asked.group)
+        with self._store.joining(asked.group, allowed) as change:
+            yield change
+        self._last_commits_us[asked.group] = self._clock.now_us()
 
     def last_commit_us(self, name: str) -> int | None:
         """When a group last committed at this server, if it did."""

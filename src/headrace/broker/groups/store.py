@@ -14,8 +14,8 @@ Lock order of the kept store: that of moving back, the turn of a group, then the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -31,6 +31,7 @@ from headrace.core.hashes.columns import Int64s
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import Catalog, GroupWrite
 from headrace.storage.group_row import Reach
+from headrace.storage.interface import CatalogChange
 
 Result = TypeVar("Result")
 
@@ -84,6 +85,8 @@ class GroupStore(Protocol):
     def change(self, name: str, reach: Reach, work: Callable[[GroupDraft], Result]) -> Result: ...
 
     def raise_offsets(self, name: str, check: CommitCheck, notes: Mapping[int, CommitNote] = NO_NOTES) -> None: ...
+
+    def joining(self, name: str, check: CommitCheck) -> AbstractContextManager[CatalogChange]: ...
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int: ...
 
@@ -188,6 +191,21 @@ class LocalGroupStore:
     def raise_offsets(self, name: str, check: CommitCheck, notes: Mapping[int, CommitNote] = NO_NOTES) -> None:
         """Store the offsets that the check allows, where they are above the present ones, or say something else."""
         self.change(name, "offsets", partial(_raise, check, notes))
+
+    @contextmanager
+    def joining(self, name: str, check: CommitCheck) -> Iterator[CatalogChange]:
+        """The same as a part of another transaction, which is done, or not, when the context ends."""
+        with self._turns.of(name):
+            self._topic.check_alive()
+            allowed, present = check(self._groups.get(name)), self.offsets_of(name)
+            risen = {partition: offset for partition, offset in allowed.items() if offset > present.get(partition, -1)}
+            try:
+                yield self._catalog.storing([GroupWrite(self._topic.record.id, name, offsets=risen)])
+            except BaseException:
+                # What the catalog has now may be unknown.
+                self._forget(name)
+                raise
+            self._offsets[name] = {**present, **risen}
 
     def put(self, group: Group, offsets: Mapping[int, int] | None) -> None:
         """Persist a group, then apply it; the caller has its turn."""
@@ -355,6 +373,12 @@ class SharedGroupStore:
         self._topic.check_alive()
         if not self._commits.commit(OffsetCommit(name, check, notes)):
             self.change(name, "offsets", partial(_raise, check, notes))
+
+    @contextmanager
+    def joining(self, name: str, check: CommitCheck) -> Iterator[CatalogChange]:
+        """The same as a part of another transaction."""
+        self._topic.check_alive()
+        yield self._catalog.changing(self._topic.record, name, partial(_raise, check, NO_NOTES))
 
     def drop_outlived(self, now_us: int, settings: TopicSettings | None = None) -> int:
         """Delete messages past retention; the log itself checks the groups, while none of them can move back."""

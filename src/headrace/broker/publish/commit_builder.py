@@ -106,6 +106,11 @@ class CommitBuilder:
         if self._plain:
             self._plain, self._plain_batches = self._check(self._plain)
 
+    @property
+    def shares_window(self) -> bool:
+        """Whether payloads are deduplicated across topics; the settings of the topic may have changed since."""
+        return self._topic.settings.shares_window
+
     def build(self, state: TopicState, fences: Fences, windows: Sequence[PayloadWindow] = ()) -> Iterable[Commit]:
         """Plan the valid, new submissions; payloads must not be in the given other windows either."""
         if any(submission.fence is not None for submission in self._submissions):

@@ -25,7 +25,7 @@ def publish(
 ) -> Receipts:
     """Publish the rows of stages, in order, in one commit, and delete the stages; see `Broker.publish_staged`."""
     try:
-        batches = [NO_MESSAGES, *(batch for staged in named for batch in _rows(stages, topic, staged))]
+        batches = [NO_MESSAGES, *(batch for staged in named for batch in read(stages, topic, staged))]
         receipts = topic.intake.publish(Submission(batches, key, is_checked=True), timeout_seconds)
     except StageNotFound:
         # Checked after the stages, which another call with the same key may be publishing right now.
@@ -44,7 +44,8 @@ def drop(stages: Stages, topic: Topic, names: Sequence[str]) -> int:
     return sum(stages.drop(topic.record.id, name) for name in names)
 
 
-def _rows(stages: Stages, topic: Topic, staged: Staged) -> list[pa.RecordBatch]:
+def read(stages: Stages, topic: Topic, staged: Staged) -> list[pa.RecordBatch]:
+    """The rows of a stage, which must be as many as when it was written."""
     batches = stages.read(topic.record.id, staged.stage)
     if batches is None or sum(batch.num_rows for batch in batches) != staged.rows:
         raise StageNotFound(topic.record.name, staged.stage)

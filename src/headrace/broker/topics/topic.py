@@ -42,7 +42,6 @@ from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import plan_reset
 from headrace.core.publish.state import Commit, Directory, TopicState
 from headrace.core.reports.histogram import COUNTS, SECONDS, Histogram
-from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Fences, OffsetRange, TopicLog
 
@@ -83,13 +82,14 @@ class Topic:
         self.counters = Counters(counters)
         self.fetch_seconds = Histogram(SECONDS)
         self.commit_messages = Histogram(COUNTS)
-        self._store_window_lock = store_window_lock
+        # Held by commits of topics that share payloads.
+        self.store_window_lock = store_window_lock
         self._other_windows = other_windows
 
     @property
     def shares_window(self) -> bool:
         """Whether payloads are deduplicated across all topics of the store with this setting."""
-        return _shares_window(self.record.settings)
+        return self.record.settings.shares_window
 
     def change(self, record: TopicRecord) -> None:
         """Apply other settings, more partitions or deleted messages, and wake all waiters."""
@@ -239,22 +239,29 @@ class Topic:
 
     def _commit(self, submissions: Sequence[Submission]) -> None:
         """Build, persist and apply a commit of some submissions; each gets its receipts, and readers are woken."""
-        # Asked once: the settings may change at any time.
-        record = self.record
-        shares_window = _shares_window(record.settings)
-        builder = CommitBuilder(submissions, record, self._settings, self._clock, self._passed)
+        builder = self.builder(submissions)
         try:
-            if shares_window:
-                with self._store_window_lock:
+            if builder.shares_window:
+                with self.store_window_lock:
                     self.log.commit(
-                        lambda state, fences: builder.build(state, fences, self._other_windows(self)), store_wide=True
+                        lambda state, fences: builder.build(state, fences, self.other_windows()), store_wide=True
                     )
             else:
                 self.log.commit(builder.build)
         except MemoryError as error:
-            short = OutOfMemory(f"publishing to topic {self.record.name!r}", str(error) or "allocation failed")
-            logger.error("%s", short)
-            raise short from error
+            raise short_of_memory(f"publishing to topic {self.record.name!r}", error) from error
+        self.tell(builder)
+
+    def builder(self, submissions: Sequence[Submission]) -> CommitBuilder:
+        """What decides a commit of some submissions; once it is committed, `tell` them."""
+        return CommitBuilder(submissions, self.record, self._settings, self._clock, self._passed)
+
+    def other_windows(self) -> Sequence[PayloadWindow]:
+        """The payload windows that this topic shares; the caller holds `store_window_lock`."""
+        return self._other_windows(self)
+
+    def tell(self, builder: CommitBuilder) -> None:
+        """Give submissions that were committed their receipts, count them, and wake readers."""
         summary = builder.answer()
         self.counters.add_all(summary.counts)
         if summary.frames:
@@ -276,8 +283,11 @@ class Topic:
             self._woken_ends = _moved(self._woken_ends, frames)
 
 
-def _shares_window(settings: TopicSettings) -> bool:
-    return settings.deduplication == "payload" and settings.deduplication_scope == "store"
+def short_of_memory(what: str, error: MemoryError) -> OutOfMemory:
+    """What is told, and logged, of a commit for which there was no memory."""
+    short = OutOfMemory(what, str(error) or "allocation failed")
+    logger.error("%s", short)
+    return short
 
 
 def _moved(ends: Int64s, frames: Sequence[Directory]) -> Int64s:

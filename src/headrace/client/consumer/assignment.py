@@ -23,7 +23,7 @@ from headrace.core.checks import check_index, check_whole
 from headrace.core.errors import InvalidInput, PartitionNotFound
 from headrace.core.limits import SEQNO_MAX
 from headrace.core.positions import AtTime, Earliest, Latest, Position
-from headrace.core.reports.descriptions import Membership
+from headrace.core.reports.descriptions import Membership, TransactionOffsets
 from headrace.wire.operations import CommitOffsets, DescribeGroup
 
 # How often a commit is retried while the group is rebalanced.
@@ -179,6 +179,21 @@ class Assignment:
         self._progress.committed(each for each, offset in done.items() if positions.get(each) == offset)
         self._refused.update(each for each in refused if each in positions)
         return refused
+
+    def uncommitted(self) -> list[TransactionOffsets]:
+        """What was given out and not committed, for a transaction: it is refused if another member has any of it."""
+        session = self._session
+        if session is None:
+            raise InvalidInput("group", "none", "only a consumer with a group can commit")
+        if session.polled():
+            session.renew()
+        offsets, generation = self._progress.uncommitted(), session.known.generation
+        return [TransactionOffsets(self._topic, self._group, offsets, session.member, generation)] if offsets else []
+
+    def was_committed(self, offsets: Mapping[int, int]) -> None:
+        """A transaction has committed these offsets."""
+        positions = self._progress.positions()
+        self._progress.committed(each for each, offset in offsets.items() if positions.get(each) == offset)
 
     def _commit(self, offsets: dict[int, int], session: Session) -> list[int]:
         """What is refused is tried again by the present membership, which may own it since."""

@@ -22,6 +22,7 @@ from headrace.client.read.start import Start
 from headrace.core.checks import check_whole
 from headrace.core.errors import Closed
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT, SEQNO_MAX
+from headrace.core.reports.descriptions import TransactionOffsets
 
 # How a partition is named: by its number, or by its topic and number.
 Place = TypeVar("Place")
@@ -140,6 +141,19 @@ class BaseConsumer(ABC, Generic[Place]):
 
     @abstractmethod
     def _commit(self, offsets: Mapping[Place, int] | None) -> list[Place]: ...
+
+    def uncommitted(self) -> list[TransactionOffsets]:
+        """What `commit` would commit now: what `ClientTransaction.send_offsets` sends."""
+        fork.check(self._generation, "this consumer")
+        with self._working():
+            return self._uncommitted()
+
+    @abstractmethod
+    def _uncommitted(self) -> list[TransactionOffsets]: ...
+
+    @abstractmethod
+    def was_committed(self, offsets: Iterable[TransactionOffsets]) -> None:
+        """A transaction has committed this."""
 
     @abstractmethod
     def pause(self, partitions: Iterable[Place] | None = None) -> None:

@@ -32,6 +32,7 @@ from headrace.client.transport.transport import Transport
 from headrace.core.checks import check_index
 from headrace.core.errors import InvalidInput
 from headrace.core.positions import Position, read_from
+from headrace.core.reports.descriptions import TransactionOffsets
 from headrace.wire.operations import RegisterGroup
 
 # How often a member that waits for messages counts as polled in the time that it has to poll.
@@ -247,6 +248,14 @@ class Consumer(BaseConsumer[int]):
 
     def _commit(self, offsets: Mapping[int, int] | None) -> list[int]:
         return self._assignment.commit(offsets)
+
+    def _uncommitted(self) -> list[TransactionOffsets]:
+        return self._assignment.uncommitted()
+
+    def was_committed(self, offsets: Iterable[TransactionOffsets]) -> None:
+        """A transaction has committed this."""
+        for each in offsets:
+            self._assignment.was_committed(each.offsets)
 
     def pause(self, partitions: Iterable[int] | None = None) -> None:
         """Return no messages of these partitions, or of all, until they are resumed; they stay assigned."""

@@ -37,6 +37,7 @@ from headrace.client.transport.transport import Transport
 from headrace.core.errors import HeadraceError, InvalidInput, TopicDeleted, TopicNotFound
 from headrace.core.lists import repeated
 from headrace.core.names import topic_key
+from headrace.core.reports.descriptions import TransactionOffsets
 from headrace.wire.operations import ListTopics
 
 # How often topics that match a pattern are looked for.
@@ -322,6 +323,15 @@ class TopicsConsumer(BaseConsumer[TopicPartition]):
             for topic, given in sorted(wanted.items())
             for partition in self._ask(topic, partial(self._consumers[topic].commit, given)) or []
         ]
+
+    def _uncommitted(self) -> list[TransactionOffsets]:
+        return [each for _, consumer in sorted(self._consumers.items()) for each in consumer.uncommitted()]
+
+    def was_committed(self, offsets: Iterable[TransactionOffsets]) -> None:
+        """A transaction has committed this."""
+        for each in offsets:
+            if each.topic in self._consumers:
+                self._consumers[each.topic].was_committed([each])
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Return no messages of these partitions, or of all, until they are resumed; they stay assigned."""

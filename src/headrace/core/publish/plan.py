@@ -54,7 +54,7 @@ from headrace.core.publish.sources import (
     seqnos_of,
     updates_of,
 )
-from headrace.core.publish.state import Commit, CommitKey, Directory, TopicState
+from headrace.core.publish.state import NOWHERE, STORE_COMMITS, Commit, CommitKey, Directory, TopicState
 from headrace.core.topics.settings import TopicSettings
 
 
@@ -133,11 +133,17 @@ def plan_columns(
 def plan_reset(state: TopicState, sources: Sequence[Source], now_us: int) -> Commit:
     """The commit that resets the highest seqnos of some sources: it is logged like the messages were."""
     time_us = max(now_us, state.last_time_us + 1)
-    nothing = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
     number, round_robin = state.next_number, state.round_robin
     return Commit(
-        number, time_us, NO_MESSAGES, nothing, round_robin, (), NO_UPDATES, NO_PAYLOADS, resets=tuple(sources)
+        number, time_us, NO_MESSAGES, NOWHERE, round_robin, (), NO_UPDATES, NO_PAYLOADS, resets=tuple(sources)
     )
+
+
+def plan_close(last: Commit, number: int) -> Commit:
+    """The last frame of a topic in a commit of several topics, behind the frames with messages; it has the number."""
+    key = CommitKey(STORE_COMMITS, number)
+    numbers = last.number + 1, last.time_us + 1
+    return Commit(*numbers, NO_MESSAGES, NOWHERE, last.round_robin, (key,), NO_UPDATES, NO_PAYLOADS)
 
 
 def replay(

@@ -21,6 +21,8 @@ from headrace.core.publish.sources import NO_UPDATES, Int32s, Source, SourceTabl
 FINGERPRINT_BITS: Final = 32
 # Writers' names have no control characters.
 _FINGERPRINT_MARK: Final = "\x1f"
+# Its numbers are those of the commits of several topics.
+STORE_COMMITS: Final = "\x1e"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,10 @@ class Directory:
     def first_row(self) -> Int64s:
         """The first row of each partition."""
         return np.cumsum(self.rows) - self.rows
+
+
+# The directory of a commit without rows.
+NOWHERE: Final = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,32 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionOffsets:
+    """What a transaction commits for a group of a topic: the next offset to read of each partition.
+
+    A member of the group names itself, and the generation in which it read; see `commit_offsets`.
+    """
+
+    topic: str
+    group: str
+    offsets: dict[int, int]
+    member: int | str | None = None
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOutcome:
+    """The answer to a commit of several topics: by topic how many messages were written, and how many are duplicates.
+
+    last_number: that of the last commit of the writer if that shows that this one was made before; else None. Then
+    nothing was written, and no topic is named.
+    """
+
+    messages: dict[str, tuple[int, int]]
+    last_number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerOpening:
     """The answer to opening a producer: its epoch, the last seqno of its source, and the limits of the topic.
 

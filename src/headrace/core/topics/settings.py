@@ -107,6 +107,11 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kafka_configs: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
+    @property
+    def shares_window(self) -> bool:
+        """Whether payloads are deduplicated across all topics of the store with this setting."""
+        return self.deduplication == "payload" and self.deduplication_scope == "store"
+
     @classmethod
     def make(cls, **values: Any) -> TopicSettings:
         """Build settings from unchecked values."""

@@ -13,7 +13,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -25,19 +25,17 @@ from headrace.core.reports.descriptions import Staged
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.start.worker_tuning import settle
-from headrace.spark.write.digest import digest_of
 from headrace.spark.write.fingerprint import BatchId
 from headrace.spark.write.rows import Pieces, by_topic
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPiece:
-    """Rows staged in the broker, with their digest if they are for one of several topics."""
+    """Rows staged in the broker."""
 
     topic: str
     stage: str
     rows: int
-    digest: int = 0
 
 
 Send = Callable[[Client, str, pa.RecordBatch], StagedPiece | None]
@@ -70,7 +68,8 @@ def publish_stages(
     def publish(client: Client) -> int:
         last = client.last_commit(topic, writer)
         check_newest(topic, writer, batch, last, field)
-        duplicates = publish_commit(client, pieces, CommitKey(writer, batch.number, batch.fingerprint))
+        stages = [Staged(piece.stage, piece.rows) for piece in pieces]
+        _, duplicates = client.publish_staged(topic, stages, CommitKey(writer, batch.number, batch.fingerprint))
         # All rows of a batch that was published before are duplicates, which means nothing.
         return 0 if last == batch.number else duplicates
 
@@ -78,19 +77,14 @@ def publish_stages(
 
 
 def check_newest(topic: str, writer: str, batch: BatchId, last: int | None, field: str) -> None:
-    """Raise for a batch before the last one that its writer published to a topic."""
+    """Raise for a batch before the last one that its writer published, to a topic or to several."""
     if last is not None and last > batch.number:
+        where = f" in topic {topic!r}" if topic else ""
         rule = (
-            f"its last batch in topic {topic!r} was {last} and this is {batch.number}: the checkpoint is "
+            f"its last batch{where} was {last} and this is {batch.number}: the checkpoint is "
             f"older than the sink. Use a new {field} with a new checkpoint; nothing of this batch was written"
         )
         raise InvalidInput(field, repr(writer), rule)
-
-
-def publish_commit(client: Client, pieces: Sequence[StagedPiece], key: CommitKey) -> int:
-    """Publish stages of one topic in one commit; how many rows the topic did not take because it had them."""
-    _, duplicates = client.publish_staged(pieces[0].topic, [Staged(piece.stage, piece.rows) for piece in pieces], key)
-    return duplicates
 
 
 def drop(connection: Connection, pieces: Iterable[StagedPiece]) -> None:
@@ -132,7 +126,7 @@ class _Sending:
     def _send_patiently(self, topic: str, rows: pa.RecordBatch) -> None:
         piece = self._options.connection.call(lambda client: self._attempt(client, topic, rows))
         if piece is not None:
-            self.sent.append(piece if self._options.topic is not None else replace(piece, digest=digest_of(rows)))
+            self.sent.append(piece)
 
     def _attempt(self, client: Client, topic: str, rows: pa.RecordBatch) -> StagedPiece | None:
         try:

@@ -1,7 +1,7 @@
-"""Writes to topics: tasks stage rows, and the driver publishes them in one commit per topic.
+"""Writes to topics: tasks stage rows, and the driver publishes them in one commit.
 
     task    write(rows)  ─► stages ─► message that names them
-    driver  commit(messages, batch)  ─► publish all stages of a topic in one commit, with the key (sink, batch)
+    driver  commit(messages, batch)  ─► publish all stages in one commit over their topics, with the key (sink, batch)
 
 The broker remembers the last batch of each sink: a commit with a known key publishes nothing. So whatever fails
 between the two, and however often Spark repeats a micro-batch, its rows are published once. The key has a fingerprint:
@@ -13,7 +13,6 @@ a known number of another query, or of a copied checkpoint, is an error.
 | the driver before the commit | the stages expire; the batch is repeated |
 | the driver after the commit, before Spark records it | the batch is repeated; its commit publishes nothing |
 | the broker | tasks and commit retry until it is back |
-| the driver between two topics of a batch | see `several_topics` |
 
 Spark creates a new writer for each commit of a stream, so it has no state; the commit messages carry everything.
 """
@@ -36,36 +35,25 @@ from headrace.core.names import topic_key
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.write.fingerprint import BatchId, batch_id
-from headrace.spark.write.several_topics import (
-    Found,
-    commits_in,
-    commits_in_all_topics,
-    pieces_by_topic,
-    publish_parts,
-)
+from headrace.spark.write.several_topics import of_topics, publish_together
 from headrace.spark.write.staging import StagedPiece, drop, make_topic, publish_rows, publish_stages, stage_rows
 
 logger = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
-# Spark runs all jobs of one start of a streaming query as one group.
-_RUN_ID: Final = "spark.jobGroup.id"
 _DEFAULT_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 _NOBODY: Final = "spark"
 
 # Topics that this process found or created; a worker of Spark plans many micro-batches.
 _found: set[tuple[str, str]] = set()
-# The run of each writer whose first batch to several topics this process has published.
-_runs: dict[tuple[str, str], str] = {}
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """The stages of one task, and what it knows of its query: its ids, and where checkpoints are by default."""
+    """The stages of one task, and what it knows of its query: its id, and where checkpoints are by default."""
 
     pieces: tuple[StagedPiece, ...]
     query_id: str | None = None
-    run_id: str | None = None
     default_checkpoints: str | None = None
 
 
@@ -90,9 +78,8 @@ class BatchWriter(DataSourceArrowWriter):
         if self._options.topic is not None:
             _publish(connection, pieces, self._writer, batch)
         else:
-            # Another write of the same batch may go to other topics.
-            topics = [] if self._options.sink_id is None else sorted({piece.topic for piece in pieces})
-            _publish_parts(connection, pieces, self._writer, batch, commits_in(connection, topics, self._writer))
+            # Else another write of the same batch to other topics would count as repeated.
+            _publish_together(connection, pieces, self._writer, of_topics(batch, pieces))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what the tasks put aside."""
@@ -123,14 +110,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = batch_id(batchId, self._checkpoint(messages), query_id)
         if self._options.topic is not None:
             _publish(connection, pieces, writer, batch)
-        elif self._options.delivery == "exactly-once":
-            run, run_id = (connection.url, writer), _of_query(messages, "run_id")
-            is_first = run_id is None or _runs.get(run) != run_id
-            # A first batch may be one that was interrupted, also one that has no rows this time.
-            found = commits_in_all_topics(connection, writer) if is_first else {}
-            _publish_parts(connection, pieces, writer, batch, found)
-            if run_id is not None:
-                _runs[run] = run_id
+        else:
+            _publish_together(connection, pieces, writer, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the tasks put aside."""
@@ -172,7 +153,7 @@ def _write(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Written:
     context = TaskContext.get()
     if context is None:
         return Written(pieces)
-    return Written(pieces, *map(context.getLocalProperty, (_QUERY_ID, _RUN_ID, _DEFAULT_CHECKPOINTS)))
+    return Written(pieces, *map(context.getLocalProperty, (_QUERY_ID, _DEFAULT_CHECKPOINTS)))
 
 
 def _pieces(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPiece]:
@@ -193,13 +174,11 @@ def _publish(connection: Connection, pieces: Sequence[StagedPiece], writer: str,
     _tell_duplicates(pieces, dropped)
 
 
-def _publish_parts(
-    connection: Connection, pieces: Iterable[StagedPiece], writer: str, batch: BatchId, found: Found
-) -> None:
-    """Publish the stages of several topics."""
-    topics = pieces_by_topic(pieces)
-    for key, dropped in publish_parts(connection, topics, writer, batch, found).items():
-        _tell_duplicates(topics[key], dropped)
+def _publish_together(connection: Connection, pieces: Sequence[StagedPiece], writer: str, batch: BatchId) -> None:
+    """Publish the stages of several topics, if there are any."""
+    if pieces:
+        for staged, dropped in publish_together(connection, pieces, writer, batch):
+            _tell_duplicates(staged, dropped)
 
 
 def _tell_duplicates(pieces: Sequence[StagedPiece], dropped: int) -> None:

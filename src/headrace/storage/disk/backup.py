@@ -8,6 +8,9 @@ What is copied, in this order, so that each part is at least as new as the one b
     snapshots             the state of planning, at that moment or later
     the other segments    everything written until then; of the newest one all complete commits
 
+Of commits of several topics all are copied that were decided before the catalog was copied, and no later one: its end
+may be missing in the segments of one topic, and is written there, and a later one is cut off with what follows it.
+
 So no committed offset and no snapshot is beyond the copied log, and everything acknowledged before the start is in it.
 If the store changed too much meanwhile (a topic was deleted or got partitions, or retention dropped what was copied
 last), it starts over, a few times. Stages are not copied: they are not acknowledged.
@@ -32,10 +35,12 @@ import msgspec
 from headrace.core.archive.manifest import ArchiveFile
 from headrace.core.errors import Damaged, InvalidInput, StoreUnavailable
 from headrace.storage.archive.files import ArchiveFiles, DirectoryFiles
+from headrace.storage.commits.store_commits import JournalEntry
 from headrace.storage.disk.engine import CATALOG, open_disk_catalog, store_errors
 from headrace.storage.disk.files import frame, snapshot
 from headrace.storage.disk.files.filesystem import FileSystem, write_whole
 from headrace.storage.disk.files.segment import SegmentHeader, file_names, header_bytes, index_anew, load_index
+from headrace.storage.disk.opening.journal import begins_after, read_journal, redo
 from headrace.storage.disk.opening.scan import Scanned, scan
 from headrace.storage.tables import all_topics, headrace_catalog
 
@@ -118,6 +123,9 @@ class _Backup:
         self._complete: set[Path] = set()
         # The newest segment of each topic before the catalog was copied, if it had one.
         self._newest: dict[str, list[str]] = {}
+        # What the copied catalog knows of commits of several topics.
+        self._journal: list[JournalEntry] = []
+        self._last_commit = 0
 
     def run(self) -> BackedUp:
         for _ in range(ATTEMPTS_MAX):
@@ -156,6 +164,7 @@ class _Backup:
                 database.backup(copy)
                 _rename_store(copy)
                 query = f"SELECT {all_topics.c.topicid.name}, {all_topics.c.partitions.name} FROM {all_topics.name}"
+                self._last_commit, self._journal = read_journal(copy)
                 return dict(copy.execute(query).fetchall())
         except sqlite3.Error as error:
             raise StoreUnavailable(str(self._source / CATALOG), str(error)) from error
@@ -177,7 +186,7 @@ class _Backup:
         later = [log for log in listed[:-1] if target / log not in self._complete]
         if not all(self._copy_segment(source / log, target / log) for log in listed[:-1]):
             return False
-        fits = all(self._fits(target / log, partitions) for log in later)
+        fits = all(self._fits(target / log, partitions, self._last_commit) for log in later)
         return fits and self._copy_newest(source / listed[-1], target / listed[-1], topic_id, partitions)
 
     def _copy_segment(self, source: Path, target: Path) -> bool:
@@ -203,12 +212,19 @@ class _Backup:
             header = SegmentHeader.read(self._files, target)
             if header is None:
                 return self._leave_begun(target, partitions)
+            here = [each for each in self._journal if (each.topic_id, each.segment) == (topic_id, header.first_number)]
+            redo(self._files, self._target / "topics", here)
             scanned = self._scanned(target, header, topic_id)
             holes = {hole.position for hole in scanned.holes}
             if not holes or (known is not None and holes <= known):
                 break
             known = holes
-        self._cut(target, scanned.end)
+        later = begins_after(self._files.map(target), scanned, self._last_commit)
+        self._cut(target, scanned.end if later is None else later[0])
+        states = [int(Path(name).stem) for name in snapshot.names(self._files, target.parent)]
+        if later is not None and max(states, default=0) > later[1].number:
+            # A snapshot must not know more than the log.
+            return False
         return self._fits(target, partitions)
 
     def _leave_begun(self, target: Path, partitions: int) -> bool:
@@ -228,8 +244,8 @@ class _Backup:
         finally:
             self._files.close(handle)
 
-    def _fits(self, target: Path, partitions: int) -> bool:
-        """Whether a copied segment knows no more partitions than the copied catalog."""
+    def _fits(self, target: Path, partitions: int, last_commit: int | None = None) -> bool:
+        """Whether a copied segment knows no more partitions, and commits of several topics, than the copied catalog."""
         header = SegmentHeader.read(self._files, target)
         if header is None:
             return True
@@ -237,6 +253,8 @@ class _Backup:
             return False
         view = self._files.map(target)
         found = scan(view, header_bytes(len(header.base_offsets)), header.topic_id, str(target), len(view))
+        if last_commit is not None and begins_after(view, found, last_commit) is not None:
+            return False
         directories = (frame.decode_directory(view, position, each) for position, each in found.frames)
         return all(int(each.partition.max(initial=-1)) < partitions for each in directories)
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 from sqlalchemy import URL, Engine, create_engine, event, inspect, text
@@ -28,12 +29,15 @@ from headrace.core.reports.store_check import StoreReport
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.disk.files import watermark
 from headrace.storage.disk.files.filesystem import FileSystem
-from headrace.storage.disk.files.segment import SegmentHeader, file_name, header_bytes
-from headrace.storage.disk.log import DiskLog, create_segment
+from headrace.storage.disk.files.segment import SegmentHeader, create_segment, file_name, header_bytes
+from headrace.storage.disk.log import DiskLog
 from headrace.storage.disk.opening.inspection import missing_in_manifest
+from headrace.storage.disk.opening.journal import redo
 from headrace.storage.disk.opening.recovery import recover
 from headrace.storage.disk.options import DiskOptions
 from headrace.storage.disk.stages import DiskStages
+from headrace.storage.disk.store_commit import StoreCommitter
+from headrace.storage.interface import StoreCommit
 from headrace.storage.tables import all_consumers, all_groups, all_topics
 
 CATALOG: Final = "catalog.sqlite"
@@ -81,6 +85,11 @@ class DiskStore:
             self._unopened = {topic.id: committed.get(topic.id, {}) for topic in topics}
             self._check_manifests(topics)
             self._remove_strays({topic.id for topic in topics})
+            if entries := self.catalog.commits.begin_redo():
+                redo(self._files, self._topics, entries)
+                self.catalog.commits.clear()
+            self._committer = StoreCommitter(self.catalog.commits)
+            self._logs: WeakValueDictionary[int, DiskLog] = WeakValueDictionary()
             self._lock = lock
             undo.pop_all()
 
@@ -115,7 +124,8 @@ class DiskStore:
             recovered = recover(self._files, directory, topic, now_us, known, self._options.segment_bytes, is_new)
             self._new.discard(topic.id)
             self._unopened.pop(topic.id, None)
-            return DiskLog(self._files, directory, topic, self._options, recovered)
+            log = self._logs[topic.id] = DiskLog(self._files, directory, topic, self._options, recovered)
+            return log
 
     def delete_log(self, topic_id: int) -> None:
         """Free the disk space of a topic."""
@@ -126,6 +136,11 @@ class DiskStore:
                 self._files.remove(directory / name)
             self._files.remove_directory(directory)
             self._files.sync_directory(self._topics)
+
+    def commit(self, commit: StoreCommit) -> None:
+        """Make a commit of several topics."""
+        logs = [(self._logs[topic_id], decide) for topic_id, decide in sorted(commit.topics.items())]
+        self._committer.commit(logs, commit)
 
     def disk_space(self) -> tuple[int, int]:
         """The size and the free space of the file system, in bytes."""
@@ -169,6 +184,8 @@ class DiskStore:
 
     def close(self) -> None:
         """Close the catalog and release the lock."""
+        with suppress(StorageError):
+            self._committer.close()
         self.catalog.close()
         self._files.close(self._lock)
 

@@ -13,7 +13,6 @@ import bisect
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -33,10 +32,11 @@ from headrace.core.topics.offsets import widened
 from headrace.core.topics.retention import Piece, Sightings, droppable, piece_bytes_max, should_complete
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
+from headrace.storage.commits.fences import LocalFences
 from headrace.storage.disk.files import frame, snapshot, watermark
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.index import GrowingIndex
-from headrace.storage.disk.files.segment import Segment, SegmentHeader, file_name, header_bytes
+from headrace.storage.disk.files.segment import MappedSegments, Segment, SegmentHeader, create_segment, header_bytes
 from headrace.storage.disk.files.watermark import Watermark
 from headrace.storage.disk.gather import gather
 from headrace.storage.disk.opening.recovery import Recovered
@@ -45,13 +45,10 @@ from headrace.storage.disk.plan_ahead import planned_ahead
 from headrace.storage.disk.preallocation import Preallocation
 from headrace.storage.disk.range_scan import scan_ranges
 from headrace.storage.disk.tail_cache import TAIL_COMMIT_BYTES_MAX, TailCache
-from headrace.storage.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range, offsets_past
 from headrace.storage.shares import within_bytes
 
-# Complete segments that stay mapped; each costs address space and, while read, page cache.
-MAPPED_SEGMENTS_MAX: Final = 2
 # A snapshot is written once the log has grown by this many times the snapshot's own size.
 SNAPSHOT_GROWTH: Final = 4
 _CLOSED: Final = "the log is closed"
@@ -59,7 +56,7 @@ _CLOSED: Final = "the log is closed"
 logger = logging.getLogger(__name__)
 
 
-class _Written(NamedTuple):
+class WrittenFrame(NamedTuple):
     """A frame in the file: where it begins, its commit, and its record batch if that is small enough for the tail.
 
     The commit of a frame that is not the last has no rows: only one frame is in memory at a time.
@@ -79,7 +76,7 @@ class DiskLog:
     ) -> None:
         self._files = files
         self._directory = directory
-        self._topic = topic
+        self.topic = topic
         self._options = options
         # The settings at the last run of retention.
         self._segment_bytes_max = piece_bytes_max(topic.settings, options.segment_bytes)
@@ -95,13 +92,13 @@ class DiskLog:
         self._failure: str | None = None
         self._sealed = 0
         self.sync_seconds = Histogram(SECONDS)
-        self._write_lock = threading.Lock()
+        # Held while something is written.
+        self.writing = threading.Lock()
         self._sightings = Sightings()
         self._fences = LocalFences()
         self._tail = TailCache()
         self._room = Preallocation(files, options)
-        self._mapped: OrderedDict[Segment, None] = OrderedDict()
-        self._mapped_lock = threading.Lock()
+        self._mapped = MappedSegments()
         self.damage = recovered.damage
         self._damaged = {damaged.file for damaged in recovered.damage}
         self._gaps = recovered.gaps
@@ -138,13 +135,41 @@ class DiskLog:
 
     def commit(self, decide: Decide, store_wide: bool = False) -> None:
         """Decide, persist, apply: the frames that `decide` returns become visible together, or not at all."""
-        with self._write_lock:
-            if self._failure is not None:
-                raise LogFailed(self._topic.name, self._failure)
+        with self.writing:
+            self._check_failure()
             written = self._write(decide(self._state, self._fences))
             if written:
                 self._take(written)
-            self._visible_end = self._state.end_offsets.copy()
+            self.show()
+
+    # For commits of several topics (`store_commit`), which hold `writing` from the first step to the last.
+
+    @property
+    def newest(self) -> Segment:
+        """The segment that is written."""
+        return self._segments[-1]
+
+    def begin(self, decide: Decide, room: int) -> list[WrittenFrame]:
+        """Write the frames of a commit, durably: they count once a last one, for which there is room, is there."""
+        self._check_failure()
+        return self._write(decide(self._state, self._fences), room)
+
+    def end(self, written: Sequence[WrittenFrame], encoded: bytes) -> None:
+        """Write the last of these frames, durably, and apply them; `show` makes them visible."""
+        self._files.write(self._handle, written[-1].position, [encoded])
+        self._files.sync(self._handle)
+        self._apply(written)
+
+    def break_off(self, reason: str, error: BaseException, in_doubt: bool) -> None:
+        """Remove the frames of a commit; if it may be decided, accept nothing more: opening finds out."""
+        if in_doubt:
+            self._failure = reason
+        else:
+            self._cut_off(reason, error)
+
+    def show(self) -> None:
+        """Let readers see what was applied."""
+        self._visible_end = self._state.end_offsets.copy()
 
     def offsets(self) -> OffsetRange:
         """Start and end of every partition, as readers may see them."""
@@ -159,7 +184,7 @@ class DiskLog:
 
     def read(self, partition: int, offset: int, messages_max: int, bytes_max: int) -> pa.RecordBatch:
         """Messages of one partition from `offset` on, within the limits but at least one if there is one."""
-        end = check_range(self._topic.name, self.offsets(), partition, offset)
+        end = check_range(self.topic.name, self.offsets(), partition, offset)
         stop = min(end, offset + messages_max)
         newest = self._tail.read(partition, offset, stop) if offset < stop else None
         stored, times = newest or self._read_segments(partition, offset, stop, end, bytes_max)
@@ -171,12 +196,12 @@ class DiskLog:
         behind = {
             partition: offset
             for partition, offset in positions.items()
-            if offset < check_range(self._topic.name, offsets, partition, offset)
+            if offset < check_range(self.topic.name, offsets, partition, offset)
         }
         if not behind:
             return []
         try:
-            return gather(self._segments, offsets, behind, messages_max, bytes_max, self._touch)
+            return gather(self._segments, offsets, behind, messages_max, bytes_max, self._mapped.touch)
         except Damaged:
             # Retention may have dropped a segment since; reading each partition raises that, or the damage.
             return []
@@ -190,7 +215,7 @@ class DiskLog:
             return None
         stop = np.where(is_wanted, stop, 0)
         try:
-            return scan_ranges(self._segments, offsets.end, start, stop, messages_max, bytes_max, self._touch)
+            return scan_ranges(self._segments, offsets.end, start, stop, messages_max, bytes_max, self._mapped.touch)
         except Damaged:
             # As in `read_many`.
             return None
@@ -217,10 +242,10 @@ class DiskLog:
                 if batches:
                     break
                 # Retention may have dropped it since.
-                check_range(self._topic.name, self.offsets(), partition, offset)
+                check_range(self.topic.name, self.offsets(), partition, offset)
                 self._damaged.add(error.file)
                 raise
-            self._touch(segments[place])
+            self._mapped.touch(segments[place])
             batches.append(stored)
             times.append(stored_times)
             position += stored.num_rows
@@ -244,7 +269,7 @@ class DiskLog:
                         raise
                     # Retention dropped it since.
                     continue
-                self._touch(segment)
+                self._mapped.touch(segment)
                 if first is not None:
                     return min(max(first, start), end)
         return end
@@ -268,12 +293,12 @@ class DiskLog:
                 raise
             # Retention dropped it since.
             return None
-        self._touch(segment)
+        self._mapped.touch(segment)
         return time_us
 
     def add_partitions(self, partitions: int) -> None:
         """Grow to this number of partitions."""
-        with self._write_lock:
+        with self.writing:
             self._state.add_partitions(partitions)
             self._visible_end = self._state.end_offsets.copy()
 
@@ -283,9 +308,8 @@ class DiskLog:
 
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop the oldest segments that are past retention and not held; returns how many."""
-        with self._write_lock:
-            if self._failure is not None:
-                raise LogFailed(self._topic.name, self._failure)
+        with self.writing:
+            self._check_failure()
             self._segment_bytes_max = piece_bytes_max(settings, self._options.segment_bytes)
             pieces = self._sightings.dated(self._pieces(), now_us)
             begun_us = self._segments[-1].header.created_us
@@ -303,9 +327,7 @@ class DiskLog:
                 self._write_in_need(dropped, kept[0].header.first_number)
             for segment in dropped:
                 self._drop(segment)
-        with self._mapped_lock:
-            for segment in dropped:
-                self._mapped.pop(segment, None)
+        self._mapped.forget(dropped)
         return len(dropped)
 
     def _roll_for_retention(self) -> None:
@@ -354,7 +376,7 @@ class DiskLog:
 
     def seal(self) -> int:
         """Seal complete segments that are not sealed; returns how many were sealed since the last call."""
-        with self._write_lock:
+        with self.writing:
             for segment in self._segments[:-1]:
                 if segment.growing is not None and self._failure is None:
                     self._seal(segment)
@@ -364,12 +386,12 @@ class DiskLog:
     def bytes_stored(self) -> int:
         """The bytes of all segments."""
         # Under the lock, so that retention does not delete a file whose size is read.
-        with self._write_lock:
+        with self.writing:
             return self._end + sum(self._files.size(segment.path) for segment in self._segments[:-1])
 
     def close(self) -> None:
         """Write what makes the next opening quick, and release the files."""
-        with self._write_lock:
+        with self.writing:
             if self._failure == _CLOSED:
                 return
             if self._failure is None:
@@ -383,7 +405,7 @@ class DiskLog:
                         self._write_snapshot()
                     self._write_mark(self._end)
                 except OSError as error:
-                    logger.warning("topic %r was closed without index or snapshot: %s", self._topic.name, error)
+                    logger.warning("topic %r was closed without index or snapshot: %s", self.topic.name, error)
             self._failure = _CLOSED
             self._tail.clear()
             self._files.close(self._handle)
@@ -391,31 +413,39 @@ class DiskLog:
             for segment in self._segments:
                 segment.release()
 
-    def _write(self, commits: Iterable[Commit]) -> list[_Written]:
-        """Write the frames of a commit, each as it is planned; a failure leaves nothing behind."""
-        written: list[_Written] = []
+    def _write(self, commits: Iterable[Commit], room: int = 0) -> list[WrittenFrame]:
+        """Write the frames of a commit, each as it is planned; a failure leaves nothing behind.
+
+        With room for another frame, that one will make these valid.
+        """
+        written: list[WrittenFrame] = []
         position = self._end
         try:
             for commit in commits if isinstance(commits, Sequence) else planned_ahead(commits):
                 if not written and self._is_full():
                     self._roll()
                     position = self._end
-                if written and not commit.continues:
+                if room:
+                    commit = replace(commit, continues=True)
+                elif written and not commit.continues:
                     # The last frame makes the others valid, so they are synced before it.
                     self._sync()
-                header, buffers = frame.encode(commit, self._topic.id, position)
+                header, buffers = frame.encode(commit, self.topic.id, position)
                 self._files.write(self._handle, position, buffers)
                 body = buffers[1] if header.body_bytes <= TAIL_COMMIT_BYTES_MAX else None
-                written.append(_Written(position, header, commit.bare() if commit.continues else commit, body))
+                written.append(WrittenFrame(position, header, commit.bare() if commit.continues else commit, body))
                 position += header.bytes
             if written and position >= self._room.due:
                 self._room.extend(self._handle, position, position - self._end)
+            if written and room:
+                self._files.write(self._handle, position, [bytes(room)])
+                self._files.sync(self._handle)
         except OSError as error:
             self._undo(error)
         except Exception as error:
             if written:
                 self._cut_off(f"planning: {error!r}", error)
-            if (short := exhausted(f"topic {self._topic.name!r}", error)) is not None:
+            if (short := exhausted(f"topic {self.topic.name!r}", error)) is not None:
                 logger.error("%s", short)
                 raise short from error
             raise
@@ -424,23 +454,30 @@ class DiskLog:
             raise
         return written
 
-    def _take(self, written: Sequence[_Written]) -> None:
+    def _take(self, written: Sequence[WrittenFrame]) -> None:
         """Sync and apply; if anything fails in between, even by an interrupt, file and state differ until reopening."""
-        index = self._growing()
         try:
             self._sync()
-            for position, header, commit, body in written:
-                index.append(position, header, commit.directory)
-                self._tail.append(header, commit.directory, body)
-                self._end = position + header.bytes
-                self._bytes_since_snapshot += header.bytes
-                self._state.apply(commit)
+            self._apply(written)
         except OSError as error:
             self._failure = f"sync: {error}"
-            raise OutcomeUnknown(self._topic.name, self._failure) from error
+            raise OutcomeUnknown(self.topic.name, self._failure) from error
         except BaseException as error:
             self._failure = f"interrupted: {error!r}"
             raise
+
+    def _apply(self, written: Iterable[WrittenFrame]) -> None:
+        index = self._growing()
+        for position, header, commit, body in written:
+            index.append(position, header, commit.directory)
+            self._tail.append(header, commit.directory, body)
+            self._end = position + header.bytes
+            self._bytes_since_snapshot += header.bytes
+            self._state.apply(commit)
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise LogFailed(self.topic.name, self._failure)
 
     def _sync(self) -> None:
         if self._options.durability == "sync":
@@ -452,14 +489,14 @@ class DiskLog:
         """Truncate what a failed write may have left; returns the error to raise."""
         self._cut_off(f"write: {error}", error)
         if error.errno in NO_ROOM:
-            raise DiskFull(self._topic.name, str(error)) from error
-        if (short := exhausted(f"topic {self._topic.name!r}", error)) is not None:
+            raise DiskFull(self.topic.name, str(error)) from error
+        if (short := exhausted(f"topic {self.topic.name!r}", error)) is not None:
             logger.error("%s", short)
             raise short from error
         self._failure = f"write: {error}"
-        raise OutcomeUnknown(self._topic.name, self._failure) from error
+        raise OutcomeUnknown(self.topic.name, self._failure) from error
 
-    def _cut_off(self, reason: str, error: Exception) -> None:
+    def _cut_off(self, reason: str, error: BaseException) -> None:
         """Truncate after the last commit; if that fails, the tail is unknown."""
         self._room.forget()
         try:
@@ -468,7 +505,7 @@ class DiskLog:
             self._sync()
         except OSError as second:
             self._failure = f"{reason}; truncate: {second}"
-            raise OutcomeUnknown(self._topic.name, self._failure) from error
+            raise OutcomeUnknown(self.topic.name, self._failure) from error
 
     def _growing(self) -> GrowingIndex:
         index = self._segments[-1].growing
@@ -482,7 +519,7 @@ class DiskLog:
     def _roll(self) -> None:
         """Start a new segment, then seal the old one; if sealing fails, the index is built when it is needed."""
         state = self._state
-        header = SegmentHeader(self._topic.id, state.next_number, state.last_time_us, state.end_offsets.copy())
+        header = SegmentHeader(self.topic.id, state.next_number, state.last_time_us, state.end_offsets.copy())
         # In a complete segment, zeros would count as damage.
         self._room.cut(self._handle, self._end)
         if self._options.durability == "os":
@@ -492,7 +529,7 @@ class DiskLog:
             segment, handle = create_segment(self._files, self._directory, header)
         except Damaged as error:
             self._failure = str(error)
-            raise OutcomeUnknown(self._topic.name, self._failure) from error
+            raise OutcomeUnknown(self.topic.name, self._failure) from error
         old, old_handle = self._segments[-1], self._handle
         self._handle, self._end = handle, self._files_end(header)
         self._segments = (*self._segments, segment)
@@ -540,7 +577,7 @@ class DiskLog:
 
     def pieces(self) -> list[Piece]:
         """The segments as retention sees them, up to what is committed now."""
-        with self._write_lock:
+        with self.writing:
             *complete, newest = self._pieces()
             # Later commits change the state in place.
             return [*complete, replace(newest, end_offsets=newest.end_offsets.copy())]
@@ -559,34 +596,3 @@ class DiskLog:
     def _segment_of(segments: Sequence[Segment], partition: int, offset: int) -> int:
         """The index of the newest segment that does not start after the offset."""
         return max(0, bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset(partition)) - 1)
-
-    def _touch(self, segment: Segment) -> None:
-        """Keep only the most recently read segments mapped."""
-        with self._mapped_lock:
-            self._mapped[segment] = None
-            self._mapped.move_to_end(segment)
-            while len(self._mapped) > MAPPED_SEGMENTS_MAX:
-                self._mapped.popitem(last=False)[0].release()
-
-
-def create_segment(files: FileSystem, directory: Path, header: SegmentHeader) -> tuple[Segment, int]:
-    """Create the file of a new segment, durably, and open it; after a failure it does not exist.
-
-    If it cannot be deleted, it would hide later writes to the segment before it: that is an error of its own.
-    """
-    path = directory / file_name(header.first_number, "log")
-    handle = files.open(path)
-    try:
-        files.truncate(handle, 0)
-        files.write(handle, 0, [header.encode()])
-        files.sync(handle)
-        files.sync_directory(directory)
-    except OSError as error:
-        try:
-            files.close(handle)
-            files.remove(path)
-            files.sync_directory(directory)
-        except OSError as second:
-            raise Damaged(str(path), 0, f"it could not be begun ({error}) nor removed ({second})") from second
-        raise
-    return Segment(files, path, header, GrowingIndex()), handle

@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.core.errors import StoreUnavailable, exhausted
 from headrace.core.publish.payload_window import NO_PAYLOADS
 from headrace.core.publish.sources import NO_UPDATES
-from headrace.core.publish.state import Commit, CommitKey, Directory
+from headrace.core.publish.state import NOWHERE, Commit, CommitKey
 from headrace.storage.disk.files import frame
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.opening.scan import scan
 
-_EVERYTHING: Final = Directory(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 FILE_NAME: Final = re.compile(r"[0-9]+-[0-9a-f]{40}")
 
 logger = logging.getLogger(__name__)
@@ -60,7 +58,7 @@ class DiskStages:
             if known is None:
                 known = _Stage(self._directory / _file_name(topic_id, stage), now_us)
             keys = (CommitKey(stage, topic_id),)
-            piece = Commit(known.pieces, now_us, rows, _EVERYTHING, 0, keys, NO_UPDATES, NO_PAYLOADS)
+            piece = Commit(known.pieces, now_us, rows, NOWHERE, 0, keys, NO_UPDATES, NO_PAYLOADS)
             header, buffers = frame.encode(piece, topic_id, known.end)
             self._append(known, buffers)
             known.rows, known.pieces, known.end = known.rows + rows.num_rows, known.pieces + 1, known.end + header.bytes

@@ -18,7 +18,7 @@ from headrace.core.reports.histogram import SECONDS, Histogram
 from headrace.core.topics.retention import Piece, Sightings, droppable
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.fences import LocalFences
+from headrace.storage.commits.fences import LocalFences
 from headrace.storage.interface import Decide, OffsetRange
 from headrace.storage.ranges import check_range, deleted_to, offsets_past
 from headrace.storage.shares import read_each, within_bytes
@@ -71,11 +71,24 @@ class MemoryLog:
     def commit(self, decide: Decide, store_wide: bool = False) -> None:
         """Decide, keep, apply."""
         with self._lock:
-            for commit in list(decide(self._state, self._fences)):
-                self._keep(commit)
-                self._state.apply(commit)
-                ends = self._state.end_offsets.copy()
-                self._pieces.append(Piece(commit.rows.nbytes, commit.time_us, ends))
+            self.take(self.decide(decide))
+
+    @property
+    def writing(self) -> threading.RLock:
+        """Held between a decision and what follows from it."""
+        return self._lock
+
+    def decide(self, decide: Decide) -> list[Commit]:
+        """What is to be written; the caller holds `writing`."""
+        return list(decide(self._state, self._fences))
+
+    def take(self, commits: Sequence[Commit]) -> None:
+        """Keep and apply what was decided; the caller holds `writing`."""
+        for commit in commits:
+            self._keep(commit)
+            self._state.apply(commit)
+            ends = self._state.end_offsets.copy()
+            self._pieces.append(Piece(commit.rows.nbytes, commit.time_us, ends))
 
     def _keep(self, commit: Commit) -> None:
         directory = commit.directory

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import psycopg
 from sqlalchemy import Engine, create_engine, event
 
 from headrace.core.errors import StoreUnavailable
 from headrace.storage.catalog import Catalog, TopicRecord
+from headrace.storage.interface import StoreCommit
 from headrace.storage.postgres.errors import failure_of, reason_of
 from headrace.storage.postgres.log.log import PostgresLog
 from headrace.storage.postgres.log.retention import SHORT_WAIT
@@ -25,6 +27,7 @@ from headrace.storage.postgres.options import DatabaseAddress, PostgresOptions
 from headrace.storage.postgres.pool import Connection, ConnectionPool
 from headrace.storage.postgres.sql import schema
 from headrace.storage.postgres.stages import PostgresStages
+from headrace.storage.postgres.store_commit import StoreCommitWriter
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ class PostgresStore:
 
     def __init__(self, address: DatabaseAddress, options: PostgresOptions) -> None:
         self._connections = ConnectionPool(address, options)
+        self._logs: WeakValueDictionary[int, PostgresLog] = WeakValueDictionary()
         with ExitStack() as undo:
             undo.callback(self._connections.close)
             self.catalog = _open_catalog(self._connections)
@@ -50,7 +54,8 @@ class PostgresStore:
 
     def open_log(self, topic: TopicRecord, now_us: int) -> PostgresLog:
         """The log of a topic; the database is queried when it is used."""
-        return PostgresLog(self._connections, self.signals, topic)
+        log = self._logs[topic.id] = PostgresLog(self._connections, self.signals, topic)
+        return log
 
     def delete_log(self, topic_id: int) -> None:
         """Drop the tables of a topic."""
@@ -67,6 +72,13 @@ class PostgresStore:
             self._connections.run(drop)
         except StoreUnavailable as error:
             logger.warning("cannot clean up the deleted topic %d now, will retry later: %s", topic_id, error)
+
+    def commit(self, commit: StoreCommit) -> None:
+        """Make a commit of several topics."""
+        logs = [(self._logs[topic_id], decide) for topic_id, decide in sorted(commit.topics.items())]
+        StoreCommitWriter(self.catalog.commits, logs, commit).run()
+        for log, _ in logs:
+            self.signals.announce(f"topic:{log.topic.id}")
 
     def disk_space(self) -> None:
         """The disk of the database is not visible from here."""

@@ -26,6 +26,8 @@ from headrace.core.names import check_group_name, check_topic_name, topic_key
 from headrace.core.rights import Grant
 from headrace.core.text import counted
 from headrace.core.topics.settings import TopicSettings
+from headrace.storage.commits.store_commits import JournalEntry
+from headrace.storage.disk.opening.journal import read_journal
 from headrace.storage.tables import (
     VERSION,
     all_archives,
@@ -50,6 +52,7 @@ class CheckedCatalog:
     """The content of the catalog: partitions by topic, the highest topic id ever, committed offsets, findings.
 
     deletions: by topic and partition the offset below which messages were deleted on request.
+    journal: what is left to do of commits of several topics.
     archived: by topic and partition the offset up to which the manifest of the archive is complete.
     """
 
@@ -58,6 +61,7 @@ class CheckedCatalog:
     offsets: list[Row] = field(default_factory=list)
     deletions: dict[tuple[int, int], int] = field(default_factory=dict)
     archived: dict[int, list[int]] = field(default_factory=dict)
+    journal: list[JournalEntry] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
     def offsets_past(self, ends: Mapping[int, Int64s]) -> Iterator[str]:
@@ -90,6 +94,7 @@ def check_catalog(path: Path, is_closed: bool) -> CheckedCatalog:
             if version is not None and version > VERSION:
                 raise UnknownFormat(str(path), version, VERSION)
             _check_rows(database, checked, version or 0)
+            _, checked.journal = read_journal(database)
     except sqlite3.Error as error:
         checked.complaints.append(str(error))
     return checked

@@ -7,6 +7,7 @@ and left as it is: everything around it stays readable.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from headrace.core.errors import StoreUnavailable
 from headrace.core.hashes.columns import Int64s
 from headrace.core.reports.store_check import Finding, Kind, Repair, StoreReport
 from headrace.core.topics.offsets import widened
+from headrace.storage.commits.store_commits import JournalEntry
 from headrace.storage.disk.doctor.catalog_check import CheckedCatalog, check_catalog
 from headrace.storage.disk.doctor.log_check import LogCheck
 from headrace.storage.disk.engine import CATALOG, DIRECTORY_NAME, store_errors
@@ -24,6 +26,7 @@ from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import file_names
 from headrace.storage.disk.files.watermark import Watermark
 from headrace.storage.disk.opening import inspection
+from headrace.storage.disk.opening.journal import is_done, path_of, redo
 from headrace.storage.disk.opening.scan import scan
 from headrace.storage.disk.stages import FILE_NAME
 
@@ -58,6 +61,7 @@ class _Doctor:
         catalog = self._check_catalog()
         for complaint in catalog.complaints:
             self._find(self._directory / CATALOG, 0, "damage", complaint)
+        self._check_journal(catalog.journal)
         ends: dict[int, Int64s] = {}
         for topic_id, partitions in catalog.partitions.items():
             checked = self._check_log(topic_id, partitions)
@@ -76,6 +80,16 @@ class _Doctor:
         if CATALOG not in names:
             return CheckedCatalog(complaints=["the catalog is missing"])
         return check_catalog(self._directory / CATALOG, is_closed=f"{CATALOG}-wal" not in names)
+
+    def _check_journal(self, entries: Sequence[JournalEntry]) -> None:
+        """Commits of several topics that were decided, and are not in all of their logs: before those are checked."""
+        left = [entry for entry in entries if not is_done(self._files, self._topics, entry)]
+        if left and self._repair:
+            redo(self._files, self._topics, left)
+        for entry in left:
+            path = path_of(self._topics, entry)
+            what = "the end of a commit of several topics is not written yet; the next opening does it"
+            self._find(path, entry.position, "leftover", what, "done" if self._repair else "possible")
 
     def _check_log(self, topic_id: int, partitions: int | None) -> LogCheck:
         self._report.topics += 1

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 import struct
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,6 +40,9 @@ VERSION: Final = 1
 # magic, checksum, version, partitions, topic id, first commit number, time of creation
 _HEADER: Final = struct.Struct("<4sIIIQQq")
 _CHECKED_FROM: Final = 8
+
+# Complete segments that stay mapped; each costs address space and, while read, page cache.
+MAPPED_SEGMENTS_MAX: Final = 2
 
 # Frames with at most this number of rows on average are decoded together: one by one, the overhead would dominate.
 _SMALL_FRAME_ROWS: Final = 64
@@ -257,6 +262,51 @@ class Segment:
             whole = frame.decode_many(bodies[start:end], int(columns[start]))
             pieces.append(_pick_rows(whole, frame_rows[start:end], first_row[start:end], rows[start:end]))
         return join(pieces)
+
+
+class MappedSegments:
+    """The complete segments that stay mapped: the most recently read ones. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._segments: OrderedDict[Segment, None] = OrderedDict()
+
+    def touch(self, segment: Segment) -> None:
+        """A segment was read: release those that were not for longest."""
+        with self._lock:
+            self._segments[segment] = None
+            self._segments.move_to_end(segment)
+            while len(self._segments) > MAPPED_SEGMENTS_MAX:
+                self._segments.popitem(last=False)[0].release()
+
+    def forget(self, segments: Iterable[Segment]) -> None:
+        """These were deleted."""
+        with self._lock:
+            for segment in segments:
+                self._segments.pop(segment, None)
+
+
+def create_segment(files: FileSystem, directory: Path, header: SegmentHeader) -> tuple[Segment, int]:
+    """Create the file of a new segment, durably, and open it; after a failure it does not exist.
+
+    If it cannot be deleted, it would hide later writes to the segment before it: that is an error of its own.
+    """
+    path = directory / file_name(header.first_number, "log")
+    handle = files.open(path)
+    try:
+        files.truncate(handle, 0)
+        files.write(handle, 0, [header.encode()])
+        files.sync(handle)
+        files.sync_directory(directory)
+    except OSError as error:
+        try:
+            files.close(handle)
+            files.remove(path)
+            files.sync_directory(directory)
+        except OSError as second:
+            raise Damaged(str(path), 0, f"it could not be begun ({error}) nor removed ({second})") from second
+        raise
+    return Segment(files, path, header, GrowingIndex()), handle
 
 
 def index_anew(view: memoryview, header: SegmentHeader, file: str, complete_bytes: int) -> tuple[GrowingIndex, Scanned]:

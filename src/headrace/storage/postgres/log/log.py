@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import psycopg
@@ -97,13 +97,20 @@ class LogView:
         return after[0].base(partition) if after else int(self.row.ends[partition])
 
 
+class WrittenView(NamedTuple):
+    """What a transaction wrote: the topic as it is once that is committed, and the commits."""
+
+    view: LogView
+    commits: Sequence[Commit]
+
+
 class PostgresLog:
     """The messages of one topic in a database. Thread-safe."""
 
     def __init__(self, connections: ConnectionPool, signals: PostgresSignals, topic: TopicRecord) -> None:
         self._connections = connections
         self._signals = signals
-        self._topic = topic
+        self.topic = topic
         self._state: TopicState | None = None
         self._view: LogView | None = None
         # What was deleted on request, as far as this server knows; a view may be older.
@@ -132,13 +139,13 @@ class PostgresLog:
         """Decide, persist, apply: the frames that `decide` returns become visible together, or not at all."""
         with self._write_lock:
             if self.failure is not None:
-                raise LogFailed(self._topic.name, self.failure)
+                raise LogFailed(self.topic.name, self.failure)
             writing = CommitWriter(decide, store_wide)
             while not self._attempt(writing):
                 time.sleep(RETRY_PAUSE_SECONDS)
             self._apply(writing.commits or ())
         if writing.commits:
-            self._signals.announce(f"topic:{self._topic.id}")
+            self._signals.announce(f"topic:{self.topic.id}")
 
     def _apply(self, commits: Sequence[Commit]) -> None:
         """Apply commits that were written to the state in memory; if that fails halfway, the state is reloaded."""
@@ -148,8 +155,38 @@ class PostgresLog:
             for commit in commits:
                 state.apply(commit)
         except Exception as error:
-            raise OutcomeUnknown(self._topic.name, f"after COMMIT: {error!r}") from error
+            raise OutcomeUnknown(self.topic.name, f"after COMMIT: {error!r}") from error
         self._state = state
+
+    # For commits of several topics (`store_commit`), which hold `writing` from the first step to the last.
+
+    @property
+    def writing(self) -> threading.RLock:
+        """Held while something is written."""
+        return self._write_lock
+
+    def lock_row(self, connection: Connection) -> TopicRow:
+        """The row of the topic, locked until the transaction ends."""
+        if self.failure is not None:
+            raise LogFailed(self.topic.name, self.failure)
+        return topic_row.lock(connection, self.topic)
+
+    def write_within(self, connection: Connection, row: TopicRow, decide: Decide) -> WrittenView:
+        """Decide and write in a transaction that has locked the row."""
+        writing = CommitWriter(decide, False)
+        view, statements = self._write_locked(connection, row, writing)
+        if statements:
+            connection.execute("; ".join(statements))
+        return WrittenView(view, writing.commits or ())
+
+    def take(self, written: WrittenView) -> None:
+        """Apply what was committed."""
+        self._view = written.view
+        self._apply(written.commits)
+
+    def forget(self) -> None:
+        """Look at the database again: what was committed is known, and not what came after it."""
+        self._state = self._view = None
 
     def offsets(self) -> OffsetRange:
         """Start and end of every partition, as the database has them now."""
@@ -171,7 +208,7 @@ class PostgresLog:
         self, partition: int, offset: int, messages_max: int, bytes_max: int, view: LogView
     ) -> pa.RecordBatch | None:
         """The result of a read of the topic as last seen; None if retention dropped a segment meanwhile."""
-        end = check_range(self._topic.name, view.row.offsets, partition, offset)
+        end = check_range(self.topic.name, view.row.offsets, partition, offset)
         stop = min(end, offset + messages_max)
         if offset >= stop:
             return read_batch(NO_MESSAGES, partition, offset, np.zeros(0, np.int64))
@@ -211,14 +248,14 @@ class PostgresLog:
 
     def _missing(self, view: LogView) -> TableMissing:
         first, last = view.row.first_segment, view.row.segment
-        return TableMissing(self._topic.name, f"one of the tables topic_{self._topic.id}_{first} to _{last}")
+        return TableMissing(self.topic.name, f"one of the tables topic_{self.topic.id}_{first} to _{last}")
 
     def time_of(self, partition: int, offset: int) -> int | None:
         """When the message with this offset was written, or None if it does not exist."""
         view = self._last_view(partition, offset)
         if not view.covers(partition, offset):
             return None
-        table = table_of(self._topic.id, view.segments[view.place_of(partition, offset)].number)
+        table = table_of(self.topic.id, view.segments[view.place_of(partition, offset)].number)
         query = sql.SQL('SELECT time_us FROM {} WHERE partition = %s AND "offset" = %s').format(table)
         found = self._unless_dropped(lambda connection: connection.execute(query, [partition, offset]).fetchone())
         return None if found is None else int(found[0])
@@ -239,7 +276,7 @@ class PostgresLog:
     def drop_outlived(self, settings: TopicSettings, held: Int64s | None, now_us: int) -> int:
         """Drop the oldest segments that are past retention and not held; returns how many."""
         with self._retention_lock:
-            dropped = Retention(self._connections, self._topic, settings, held, now_us, self._sightings).run()
+            dropped = Retention(self._connections, self.topic, settings, held, now_us, self._sightings).run()
         if dropped:
             self._view = None
         return dropped
@@ -280,7 +317,7 @@ class PostgresLog:
         except StoreUnavailable as error:
             # No connection is free; the outcome of the last attempt is still unknown.
             if writing.may_be_there:
-                raise OutcomeUnknown(self._topic.name, error.reason) from error
+                raise OutcomeUnknown(self.topic.name, error.reason) from error
             raise
         if writing.commits:
             self.sync_seconds.observe(time.perf_counter() - began)
@@ -296,25 +333,30 @@ class PostgresLog:
     def _failed(self, writing: CommitWriter, error: psycopg.Error) -> HeadraceError:
         address = self._connections.address
         if writing.may_be_there:
-            return OutcomeUnknown(self._topic.name, f"no answer to COMMIT: {reason_of(error, address)}")
-        return failure_of(error, address, self._topic.name)
+            return OutcomeUnknown(self.topic.name, f"no answer to COMMIT: {reason_of(error, address)}")
+        return failure_of(error, address, self.topic.name)
 
     def _write(self, connection: Connection, writing: CommitWriter) -> tuple[LogView, list[str]]:
         """Everything before COMMIT; returns the topic as it will be after it, and the statements to commit with."""
-        topic = self._topic
+        topic = self.topic
         row, transaction = topic_row.begin(connection, topic, writing.store_wide)
         if writing.is_doubtful:
             # If it was not written, it is decided again below.
             writing.is_written = bool(writing.commits) and resolve_lost_commit(connection, topic, row, writing)
             writing.is_doubtful = False
-        view = LogView(row, segments_of(connection, topic.id, row, self._segments()))
         if writing.is_written:
-            return view, []
+            return LogView(row, segments_of(connection, topic.id, row, self._segments())), []
+        writing.transaction = transaction
+        return self._write_locked(connection, row, writing)
+
+    def _write_locked(self, connection: Connection, row: TopicRow, writing: CommitWriter) -> tuple[LogView, list[str]]:
+        """The same from the decision on."""
+        topic = self.topic
+        view = LogView(row, segments_of(connection, topic.id, row, self._segments()))
         state = self._known(connection, row)
         fences = TransactionFences(connection, topic.id)
         writing.commits, writing.base = list(writing.decide(state, fences)), row.commits
         fences.save()
-        writing.transaction = transaction
         if not writing.commits:
             return view, []
         if is_full(view.segments[-1], row, self._connections.options):
@@ -327,9 +369,9 @@ class PostgresLog:
     def _known(self, connection: Connection, row: TopicRow) -> TopicState:
         """The state, refreshed from the row; the caller has the write lock."""
         if self._state is None:
-            self._state = topic_state.load(connection, self._topic.id, row)
+            self._state = topic_state.load(connection, self.topic.id, row)
         else:
-            topic_state.refresh(connection, self._topic.id, row, self._state)
+            topic_state.refresh(connection, self.topic.id, row, self._state)
         return self._state
 
     def _refreshed(self) -> TopicState:
@@ -339,12 +381,12 @@ class PostgresLog:
             return self._connections.read(self._load)
 
     def _load(self, connection: Connection) -> TopicState:
-        return self._known(connection, topic_row.look(connection, self._topic))
+        return self._known(connection, topic_row.look(connection, self.topic))
 
     def _look(self) -> LogView:
         """The topic as it is now."""
         known = self._segments()
-        view = self._connections.read(lambda connection: LogView(*look(connection, self._topic, known)))
+        view = self._connections.read(lambda connection: LogView(*look(connection, self.topic, known)))
         self._view = view
         return view
 
@@ -361,7 +403,7 @@ class PostgresLog:
         while position < stop and (bytes_left > 0 or not batches):
             end = min(stop, view.end_of(place, partition), position + READ_MESSAGES)
             if position < end:
-                table = table_of(self._topic.id, view.segments[place].number)
+                table = table_of(self.topic.id, view.segments[place].number)
                 stored, times = read_columns(connection, table, partition, position, end, bytes_left)
                 batches.append(read_batch(stored, partition, position, times))
                 position += stored.num_rows
@@ -378,7 +420,7 @@ class PostgresLog:
             end = view.end_of(place, partition)
             if is_older or first >= end:
                 continue
-            table = table_of(self._topic.id, segment.number).as_string()
+            table = table_of(self.topic.id, segment.number).as_string()
             query = "SELECT headrace_first_at(%s, %s, %s, %s, %s)"
             found = connection.execute(query, [table, partition, first, end, time_us]).fetchone()
             assert found is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.storage.fences import LocalFences
+from headrace.storage.commits.fences import LocalFences
 
 
 def test_only_sources_that_have_an_epoch_are_listed() -> None:
