@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 from typing import Any, Self
 
@@ -46,13 +47,15 @@ def batch(
 class RawCursus:
     """One connection."""
 
-    def __init__(self, port: int, receive_bytes: int | None = None) -> None:
+    def __init__(self, port: int, receive_bytes: int | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.port = port
         self._socket = socket.socket()
         if receive_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self._socket.settimeout(PATIENCE_SECONDS)
         self._socket.connect(("127.0.0.1", port))
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
