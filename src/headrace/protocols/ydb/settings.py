@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.core.errors import InvalidInput
 from headrace.core.limits import BATCH_BYTES_MAX
+from headrace.core.reports.server_settings import FIXED
 
 OFF: Final = "off"
 
@@ -37,9 +38,9 @@ class YdbSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     request_bytes_max: Size = 64_000_000
     requests_bytes_max: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)] = 512 << 20
     room_seconds_max: Seconds = 30.0
-    fetch_bytes_max: Size = 4 << 20
+    fetch_bytes_max: Annotated[Size, FIXED] = 4 << 20
     answers_bytes_max: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)] = 512 << 20
-    send_seconds_max: Seconds = 60.0
+    send_seconds_max: Annotated[Seconds, FIXED] = 60.0
     connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 4_000
 
     @property
