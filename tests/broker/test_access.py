@@ -238,3 +238,20 @@ def test_a_token_is_about_to_expire_in_the_last_tenth_of_its_life(store: Store) 
     assert access.counts() == (2, 1)
     access.rotate("year", keep_seconds=3_600)
     assert access.counts() == (3, 0), "its successor lives longer"
+
+
+def test_a_lent_token_is_of_one_process_and_no_token_of_the_store(store: Store) -> None:
+    clock = SettableClock()
+    here, elsewhere = Access(store.catalog, clock), Access(store.catalog, clock)
+    lent = here.lend("console", [("*", ["read"])])
+    assert here.is_open() and here.list() == [], "it shuts nobody out"
+    here.create("admin", [("*", list(Right))])
+    assert not here.is_open()
+    clock.step(DAY_SECONDS)
+    caller = here.authenticate(lent)
+    assert caller.name == "console" and caller.may(Right.READ, "orders") and not caller.may(Right.PUBLISH, "orders")
+    assert not here.has_uses, "its use is not stored"
+    elsewhere.forget()
+    for access, token in ((elsewhere, lent), (here, lent + "x")):
+        with pytest.raises(Unauthenticated):
+            access.authenticate(token)
