@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from headrace.core.limits import PARTITIONS_MAX
 from headrace.protocols.kafka.apis.table import APIS
 from headrace.wire import native, tickets
 from tests.hostile import victim, ydb_attacks
@@ -151,9 +152,9 @@ def unread_answers(address: Address, seconds: float) -> str:
 
 
 def wide_session(address: Address, seconds: float) -> str:
-    """Ask for news of a fetch session of 190,000 partitions, again and again."""
+    """Ask for news of a fetch session of a whole topic, again and again."""
     asked = {"replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "forgotten_topics_data": []}
-    parts = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 10} for number in range(190_000)]
+    parts = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 10} for number in range(PARTITIONS_MAX)]
     first = framed(FETCH, 11, asked | {"session_epoch": 0, "topics": [{"topic": WIDE, "partitions": parts}]})
     count = 0
     with suppress(*ANY_FAILURE), _client(address) as client:
@@ -164,7 +165,7 @@ def wide_session(address: Address, seconds: float) -> str:
             count += 1
             client.request(FETCH, 11, **asked, session_id=session_id, session_epoch=count, topics=[])
             client.answer_size()
-    return f"{count} fetches of a session of 190,000 partitions"
+    return f"{count} fetches of a session of {PARTITIONS_MAX:,} partitions"
 
 
 # One request, again and again
