@@ -26,6 +26,7 @@ from headrace.edge.access import Gate, Lease, Leases, Principal
 from headrace.edge.bridge import Bridge
 from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.envelope.received import Receiver
+from headrace.edge.envelope.stranger_sockets import StrangerSockets
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.protocols.ydb.names import database_of
 from headrace.protocols.ydb.settings import YdbSettings
@@ -63,6 +64,7 @@ class SharedParts:
     # HOST:PORT of this server, and whether it speaks TLS.
     own_address: tuple[str, int]
     has_tls: bool
+    strangers: StrangerSockets
     # Read sessions by id; the partition that the next new source of a topic is linked to, by the topic's id.
     sessions: dict[str, OpenSession] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
@@ -106,6 +108,7 @@ class YdbCall:
                 await self.parts.leases.refresh()
             try:
                 self._principal = gate.admit(token, self.address, self.operation, self._certificate_name)
+                self.parts.strangers.know(self._context.peer())
                 break
             except LimitExceeded as error:
                 await asyncio.sleep(max(error.retry_after_seconds, _LOOK_SECONDS))

@@ -30,6 +30,7 @@ from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
 from headrace.edge.envelope import allocator
 from headrace.edge.envelope.envelope import Envelope, envelope
+from headrace.edge.envelope.stranger_sockets import StrangerSockets
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.edge.limits import Limits
 from headrace.protocols.ydb.call import SharedParts, YdbCall
@@ -142,9 +143,11 @@ class YdbServer:
             bounds,
             (self._address[0], self.port),
             self._certificates is not None,
+            strangers := StrangerSockets(self.port, "ydb"),
         )
         server.add_generic_rpc_handlers((_Methods(parts, self._tasks),))
         await server.start()
+        strangers.start()
         watching = asyncio.create_task(_watch_budgets(bounds, bridge))
         is_ready.set_result(None)
         try:
@@ -156,6 +159,7 @@ class YdbServer:
                 await asyncio.wait(self._tasks, timeout=self._stop_seconds)
             await server.stop(0.0)
             watching.cancel()
+            strangers.stop()
             bounds.closed.summarise(is_over=True)
             bridge.close()
 
