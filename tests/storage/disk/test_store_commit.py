@@ -333,11 +333,25 @@ def test_a_backup_starts_over_if_a_segment_with_a_later_commit_was_completed(sit
 
     def roll() -> None:
         site.commit(1, *TOPICS)
-        for number in range(4):
-            site.publish("a", number)
+        for number in range(2, 6):
+            site.publish("b", number)
 
-    back_up(site.root, tmp_path / "copy", Meanwhile(roll, ending=".state"))
+    # The first topic is copied by then.
+    back_up(site.root, tmp_path / "copy", Meanwhile(roll))
     site.kill()
     site.root = tmp_path / "copy"
     site.open()
-    assert [found[:2] for found in site.values] == [[b"0", b"1"], [b"1"], [b"1"]]
+    assert site.values == [[b"0", b"1"], [b"1", b"2", b"3", b"4", b"5"], [b"1"]]
+
+
+def test_a_backup_starts_over_if_a_snapshot_knows_a_later_commit(site: Site, tmp_path: Path) -> None:
+    def commit_and_snapshot() -> None:
+        site.commit(2, "b", "c")
+        with site.logs["b"].writing:
+            site.logs["b"]._write_snapshot()
+
+    back_up(site.root, tmp_path / "copy", Meanwhile(commit_and_snapshot))
+    site.kill()
+    site.root = tmp_path / "copy"
+    site.open()
+    assert site.values == [[b"0"], [b"2"], [b"2"]]

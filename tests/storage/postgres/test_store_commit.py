@@ -157,3 +157,12 @@ def test_a_topic_that_was_deleted_elsewhere_stops_the_commit(site: Site) -> None
     server.logs[0].close()
     with pytest.raises(LogFailed, match="closed"):
         server.commit(b"1")
+
+
+def test_an_error_of_one_statement_leaves_nothing(site: Site) -> None:
+    server = Server(site, PATIENT, None)
+    site.do(f"DROP TABLE topic_{server.records[1].id}_0 CASCADE")
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        server.commit(b"1")
+    assert values_in(server.logs[0]) == []
+    assert server.store.catalog.commits.last_key("w") is None
