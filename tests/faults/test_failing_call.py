@@ -101,7 +101,10 @@ def check_going_on(session: Session, outcome: HeadraceError | None) -> None:
     assert outcome is None or isinstance(outcome, OutcomeUnknown | DiskFull | StoreUnavailable), repr(outcome)
     settle_topics(broker, ledger)
     failed = [topic for topic in broker.list_topics() if has_failed(broker, topic)]
-    assert not isinstance(outcome, OutcomeUnknown) or failed == [outcome.topic]
+    if isinstance(outcome, OutcomeUnknown):
+        # A commit of several topics names all of them once it may be decided, and before that the first that failed.
+        named = outcome.topic.split(", ")
+        assert failed == named or (len(named) == 1 and named[0] in failed and bool(session.ledger.transactions))
     if failed:
         check(broker, ledger, failed)
         return
@@ -114,7 +117,9 @@ def check_going_on(session: Session, outcome: HeadraceError | None) -> None:
 @pytest.mark.parametrize(("scenario", "times"), CASES, ids=IDS)
 def test_disk_full_at_every_call(scenario: Scenario, times: int, place: Path) -> None:
     outcomes = set(fail_everywhere(scenario, place, errno.ENOSPC, NEEDS_ROOM, times))
-    assert outcomes <= {"NoneType", "DiskFull", "StoreUnavailable"}
+    # The last frames of a transaction have their room, but a file system that copies on write may want more.
+    unknown = {"OutcomeUnknown"} if scenario.name.startswith("commit transactions") else set()
+    assert outcomes <= {"NoneType", "DiskFull", "StoreUnavailable"} | unknown
     assert scenario.name.startswith("publish") <= ("DiskFull" in outcomes)
 
 

@@ -14,6 +14,8 @@
 | a topic was deleted, or a segment dropped since | skips it |
 | (not stopped) COMMIT fails in an unknown way, or a last frame cannot be written | the logs accept nothing until then |
 
+In the last case groups may already be where the commit brings them, while its messages come with the next opening.
+
 Rows are written once, in their segments, however many there are: the catalog's journal has no messages. Its entries are
 removed with the next such commit, or at the close. Every step syncs, also in a store that does not sync otherwise: half
 a commit must not survive a power cut. Thread-safe. Lock order: the logs by topic id, `_deciding`, the catalog's.
