@@ -1,3 +1,3 @@
-"""The errors of Headrace for those who catch them: `headrace.errors.TopicNotFound`, all of them `HeadraceError`."""
+"""The errors of Headrace, to be caught: `headrace.errors.TopicNotFound`, all of them `HeadraceError`."""
 
 from headrace.core.errors import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Uploads over the native wire, beside a connection of Flight whose server has told of it.
+"""Uploads over the native wire, beside a Flight connection whose server announced it.
 
     port = NativePort.of(location, offer, connect, hello) greets; none if that fails, and Flight is used
     upload = port.upload(command)                         as a transport's: `write`, `finish`, `read`
@@ -30,7 +30,7 @@ from headrace.wire.errors import decode_error
 # Connects to a host and a port, with the patience for each wait.
 Connect = Callable[[str, int, float], NativeSocket]
 
-# It was told of by a server that answers: whoever does not answer here is behind a firewall.
+# A server that answers announced it: if nothing answers here, a firewall is in between.
 _CONNECT_SECONDS: Final = 2.0
 # An upload that was silent for longer is not written to any more: its server may be about to close it.
 _SILENT_SECONDS_MAX: Final = 600.0
@@ -136,7 +136,7 @@ class NativeUpload:
         self._port = port
         self._connection = connection
         self._command = command
-        # Of those who write: whoever reads waits for no writer, since the server waits for whoever reads.
+        # For writers only: a reader waits for no writer, since the server waits for readers.
         self._writing = threading.Lock()
         self._is_finished = False
         self._written = self._answered = 0
@@ -189,13 +189,13 @@ class NativeUpload:
         try:
             self._connection.send(data)
         except OSError as error:
-            # Whoever reads notices it too, and closes it.
+            # The reader notices it too, and closes it.
             self._is_finished = True
             self._connection.cancel()
             raise AnswerLost(str(self._port), str(error)) from None
 
     def _end(self, is_clean: bool) -> None:
-        """Called by whoever reads."""
+        """Called by the reader."""
         if is_clean:
             self._port.keep(self._connection)
             return

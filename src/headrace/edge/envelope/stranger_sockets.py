@@ -33,7 +33,7 @@ STRANGER_BYTES_MAX: Final = 8 << 20
 STRANGERS_BYTES_MAX: Final = 64 << 20
 STRANGERS_MAX: Final = 1_000
 _LOOK_SECONDS: Final = 0.25
-# Where looking takes long, because there are many files, at most one part in so many of the time.
+# Looking at many files takes long: it takes at most this part of the time, one in fifty.
 _SHARE: Final = 50
 # Who was admitted is forgotten once the connection was not found for this time: it may be found later than that.
 _FORGET_SECONDS: Final = 60.0
