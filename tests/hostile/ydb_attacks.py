@@ -22,7 +22,9 @@ from tests.hostile.ydb_requests import CONSUMER, PATH, TOPIC
 MIB: Final = 1 << 20
 _Read: Final = topic.StreamReadMessage
 _Write: Final = topic.StreamWriteMessage
-_STREAMS: Final = 1_200
+_STREAMS: Final = 2_000
+# More than one token may have.
+_SESSIONS: Final = 1_200
 _PATIENCE_SECONDS: Final = 20.0
 # Streams of one connection.
 _PER_CHANNEL: Final = 500
@@ -94,8 +96,8 @@ def half_open_by_strangers(address: Address, seconds: float) -> str:
 
 def many_sessions(address: Address, seconds: float) -> str:
     """More read sessions of one token than it may have."""
-    refused = _run(_streams(address, "StreamRead", _reading(1 << 20), _STREAMS, seconds, True, 1))
-    return f"{_STREAMS} read sessions, {refused} refused"
+    refused = _run(_streams(address, "StreamRead", _reading(1 << 20), _SESSIONS, seconds, True, 1))
+    return f"{_SESSIONS} read sessions, {refused} refused"
 
 
 def unread_messages(address: Address, seconds: float) -> str:
