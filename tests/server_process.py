@@ -50,7 +50,7 @@ class ServerProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
         source, sink = os.pipe()
         if self._variables:
-            program = [sys.executable, "-m", "headrace", *command]
+            program = [sys.executable, "-m", "tests.tuned", *command]
             self._process = subprocess.Popen(program, stdout=sink, cwd=ROOT, env=environment | self._variables)
         else:
             with open(os.devnull, "rb") as nothing:

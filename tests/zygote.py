@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from headrace.cli import main
+from tests.tuned import tuned
 
 _MESSAGE_BYTES: Final = 1 << 20
 
@@ -151,7 +152,7 @@ def _become(connection: socket.socket) -> None:
     os.environ.update(environment)
     os.chdir(directory)
     try:
-        code = main.run(arguments)
+        code = main.run(tuned(arguments))
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

@@ -134,9 +134,7 @@ def main() -> None:
     logging.getLogger("headrace.broker").setLevel(logging.ERROR)
     clock = PastClock()
     with TemporaryDirectory(dir=arguments.directory, prefix="bench-") as directory:
-        settings = ArchiveSettings(
-            url=f"{directory}/archive", check_seconds=_NEVER_SECONDS, sweep_seconds=_NEVER_SECONDS
-        )
+        settings = ArchiveSettings(url=f"{directory}/archive", check_seconds=_NEVER_SECONDS)
         with Broker.open(f"file:{directory}/store", clock=clock, archive=settings) as broker:
             server = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
             url = f"headrace://127.0.0.1:{server.port}"

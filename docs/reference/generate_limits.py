@@ -79,7 +79,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         "MAX_POLL_SECONDS": "time between two polls of a member, before the partitions that it was to let go are taken",
         "MAX_POLL_SECONDS_MAX": "the most that it may ask for",
         "FETCH_WAIT_SECONDS_MAX": "the wait of a long poll",
-        "PUBLISH_TIMEOUT_SECONDS": "wait for space in the queue: default of `broker.publish_timeout_seconds`",
+        "PUBLISH_TIMEOUT_SECONDS": "wait of a publisher for space in the queue, unless it says another time",
         "STAGE_IDLE_SECONDS": "a staged publish without activity is dropped",
         "PIPELINE_SILENT_SECONDS": "silence after which a running pipeline counts as lost",
         "PIPELINE_KEPT_SECONDS": "how long a silent pipeline is listed",
@@ -183,7 +183,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         "ARCHIVE_CACHE_BYTES": "row groups in memory: default of `archive.cache_bytes`",
         "ARCHIVE_STRAY_SECONDS": "how long replaced files are kept: default of `archive.stray_seconds`",
         "ARCHIVE_CHECK_SECONDS": "time between two looks for what to archive: default of `archive.check_seconds`",
-        "ARCHIVE_LEASE_SECONDS": "lease of a server that archives: default of `archive.lease_seconds`",
+        "ARCHIVE_LEASE_SECONDS": "silence after which another server of a shared store archives the topics of this one",
         "ARCHIVE_CORES_MAX": "cores that archiving takes while messages are published, at most",
         "ARCHIVE_TYPED_CORES_MAX": "the same while values are parsed",
         "ARCHIVE_CORES_STEP": "steps in which it takes more or less",
@@ -213,20 +213,20 @@ def _fixed() -> Iterator[str]:
 
 
 def _settings() -> Iterator[str]:
+    yield from _section(ServeSettings, "")
     for layer in msgspec.structs.fields(ServeSettings):
-        if (
-            not (isinstance(layer.type, type) and issubclass(layer.type, msgspec.Struct))
-            or layer.name == "topic_defaults"
-        ):
-            continue
-        meanings, before = _meanings(layer.type), ""
-        for field, info in zip(msgspec.structs.fields(layer.type), _bounds(layer.type), strict=True):
-            if field.name.endswith(ENDINGS) and isinstance(field.default, int | float) and not is_fixed(field):
-                low, high = (_shown(field.name, each) if each is not None else "" for each in info[:2])
-                name, default = f"{layer.name}.{field.name}", _shown(field.name, field.default)
-                meaning = meanings[field.name]
-                shown, before = "as above" if meaning == before else meaning, meaning
-                yield f"| `{name}` | {default} | {'above ' * info[2]}{low} | {high} | {shown} |\n"
+        if isinstance(layer.type, type) and issubclass(layer.type, msgspec.Struct) and layer.name != "topic_defaults":
+            yield from _section(layer.type, f"{layer.name}.")
+
+
+def _section(kind: type[msgspec.Struct], prefix: str) -> Iterator[str]:
+    meanings, before = _meanings(kind), ""
+    for field, info in zip(msgspec.structs.fields(kind), _bounds(kind), strict=True):
+        if field.name.endswith(ENDINGS) and isinstance(field.default, int | float) and not is_fixed(field):
+            low, high = (_shown(field.name, each) if each is not None else "" for each in info[:2])
+            default, meaning = _shown(field.name, field.default), meanings[field.name]
+            shown, before = "as above" if meaning == before else meaning, meaning
+            yield f"| `{prefix}{field.name}` | {default} | {'above ' * info[2]}{low} | {high} | {shown} |\n"
 
 
 def _meanings(kind: type[msgspec.Struct]) -> dict[str, str]:

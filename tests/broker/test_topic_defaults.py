@@ -17,13 +17,13 @@ def test_nothing_is_set_by_default() -> None:
 
 
 def test_topics_get_the_defaults_of_the_store_unless_they_have_settings(site: Site) -> None:
-    defaults = TopicDefaults(partitions=3, retention_seconds=60, deduplication="payload", codecs="raw, gzip")
+    defaults = TopicDefaults(partitions=3, retention_seconds=60, deduplication="payload", message_bytes_max=1_000)
     with Broker(open_store(site.url), BrokerSettings(), site.clock, topic_defaults=defaults) as broker:
         plain = broker.create_topic("plain")
-        assert (plain.partitions, plain.settings.retention_seconds, plain.settings.codecs) == (3, 60, ("raw", "gzip"))
+        assert (plain.partitions, plain.settings.retention_seconds, plain.settings.message_bytes_max) == (3, 60, 1_000)
         told = broker.create_topic("told", partitions=1, retention_seconds=None, deduplication="off")
         assert (told.partitions, told.settings.retention_seconds, told.settings.deduplication) == (1, None, "off")
-        assert told.settings.codecs == ("raw", "gzip")
+        assert told.settings.message_bytes_max == 1_000
         # Created by whoever registers, and again with what it has.
         broker.registrations.register_producer("queue")
         assert broker.describe_topic("queue").partitions == 3
@@ -32,9 +32,7 @@ def test_topics_get_the_defaults_of_the_store_unless_they_have_settings(site: Si
         assert sum(end for _, end in broker.offsets("plain").values()) == 1
 
 
-@pytest.mark.parametrize(
-    "given", [{"codecs": "raw,zip"}, {"retention_seconds": -1}, {"message_bytes_max": 0}, {"codecs": ""}]
-)
+@pytest.mark.parametrize("given", [{"retention_seconds": -1}, {"message_bytes_max": 0}])
 def test_defaults_that_no_topic_may_have_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         TopicDefaults(**given)  # type: ignore[arg-type]

@@ -40,6 +40,7 @@ class MovedClock:
 if __name__ == "__main__":
     MovedClock(Path(sys.argv.pop(1))).install()
     # Imported once the clock is moved, so that nobody holds the one before.
-    from headrace.cli.main import main
+    from headrace.cli import main
+    from tests.tuned import tuned
 
-    main()
+    sys.exit(main.run(tuned(sys.argv[1:])))

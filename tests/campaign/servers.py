@@ -15,7 +15,7 @@ from tests.ports import ReservedPort
 
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 60.0
-_SETTINGS: Final = ("broker.retention_check_seconds=1",)
+_FIXED: Final = "broker.retention_check_seconds=1"
 
 
 class CampaignFailed(Exception):
@@ -61,9 +61,7 @@ class CampaignServer:
             "--http",
             http,
         ]
-        command += ["--flight", flight, "--log-level", "warning", "--log-format", "text"]
-        for setting in _SETTINGS:
-            command += ["--set", setting]
+        command += ["--flight", flight, "--log-level", "warning", "--log-format", "text", "--fixed", _FIXED]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=_environment()

@@ -28,11 +28,7 @@ def test_the_port_is_9000_unless_given(listen: str, address: str) -> None:
     assert CursusSettings(listen=listen).address == address
 
 
-def test_budgets_hold_one_request_and_one_answer() -> None:
-    with pytest.raises(InvalidInput, match="requests_bytes_max"):
-        CursusSettings(requests_bytes_max=1 << 20)
-    with pytest.raises(InvalidInput, match="answers_bytes_max"):
-        CursusSettings(answers_bytes_max=1 << 20)
+def test_an_address_for_clients_has_a_port() -> None:
     with pytest.raises(InvalidInput, match="advertised"):
         CursusSettings(advertised="broker")
 

@@ -210,7 +210,7 @@ def test_a_second_signal_ends_the_waiting(tmp_path: Path) -> None:
 
 def test_a_stop_waits_no_longer_than_its_timeout(tmp_path: Path) -> None:
     with (
-        Server(tmp_path / "store", "--set", "rest.stop_seconds=2") as server,
+        Server(tmp_path / "store", "--set", "stop_seconds=2") as server,
         socket.create_connection(("127.0.0.1", server.port)) as stuck,
     ):
         stuck.sendall(UNFINISHED)
@@ -222,7 +222,7 @@ def test_a_stop_waits_no_longer_than_its_timeout(tmp_path: Path) -> None:
 
 
 def test_connections_on_which_nothing_comes_are_closed(tmp_path: Path) -> None:
-    with Server(tmp_path / "store", "--set", "rest.idle_seconds_max=0.5") as server:
+    with Server(tmp_path / "store", "--fixed", "port.idle_seconds_max=0.5") as server:
         port = server.port
         with (
             socket.create_connection(("127.0.0.1", port)) as silent,

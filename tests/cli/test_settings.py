@@ -68,27 +68,21 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         "log_level": "debug",
         "log_format": "json",
         "access_log": True,
-        "rest.allowed_hosts": ("broker.example", "other.example:80"),
-        "rest.allowed_origins": ("https://console.example",),
+        "allowed_hosts": ("broker.example", "other.example:80"),
+        "allowed_origins": ("https://console.example",),
         "kafka.advertised": "broker.example:9092",
         "kafka.auto_create_topics": False,
         "ydb.advertised": "broker.example:2136",
         "cursus.advertised": "broker.example:9000",
-        "kafka.request_bytes_max": 1 << 20,
+        "limits.request_bytes_max": 1 << 20,
         "queue_api.created_status": 201,
         "topic_defaults.retention_seconds": 60,
         "topic_defaults.retention_bytes": 1_000,
         "topic_defaults.deduplication": "payload",
-        "topic_defaults.deduplication_scope": "store",
-        "topic_defaults.key_hash": "murmur2",
-        "topic_defaults.timestamp_type": "broker",
-        "topic_defaults.codecs": "raw,gzip",
         "topic_defaults.archive": "on",
-        "topic_defaults.archive_retention_seconds": 60,
         "topic_defaults.local_retention_seconds": 60,
-        "topic_defaults.local_retention_bytes": 1_000,
     }
-    other = others.get(name, f"{default}x" if isinstance(default, str) else default * 2 if default != 64 << 20 else 5)
+    other = others.get(name, f"{default}x" if isinstance(default, str) else default * 2)
     table, _, key = name.rpartition(".")
     file = tmp_path / "one.toml"
     file.write_text((f"[{table}]\n" if table else "") + f"{key} = {msgspec.json.encode(other).decode()}\n")
@@ -107,12 +101,11 @@ def test_every_setting_can_come_from_everywhere(tmp_path: Path, name: str) -> No
         ("broker = 1", "unknown setting 'broker'"),
         ("[broker]\nframe_rows = 8", "unknown setting 'broker.frame_rows'"),
         ("log_level = 'loud'", "log_level"),
-        ("[rest]\nstop_seconds = 0", "stop_seconds"),
-        ("[rest]\nallowed_origins = ['*']", "allowed_origins is '*'"),
-        ("[rest]\nallowed_hosts = ['a/b']", "allowed_hosts is 'a/b'"),
-        ("[rest]\nbodies_bytes_max = 5", "bodies_bytes_max is 5: it must be at least body_bytes_max"),
+        ("stop_seconds = 0", "stop_seconds"),
+        ("allowed_origins = ['*']", "allowed_origins is '*'"),
+        ("allowed_hosts = ['a/b']", "allowed_hosts is 'a/b'"),
         ("[kafka]\nadvertised = 'broker'", "advertised is 'broker': write it as HOST:PORT"),
-        ("[kafka]\nrequests_bytes_max = 5000", "requests_bytes_max is 5000: it must be at least request_bytes_max"),
+        ("[limits]\nrequests_bytes_max = 5000", "requests_bytes_max is 5000: it must be at least request_bytes_max"),
         ("[broker]\nqueue_bytes = -1", "queue_bytes is -1"),
         ("[broker]\nqueue_bytes = 'many'", "queue_bytes"),
         ("store = ", "is not valid TOML"),
@@ -137,6 +130,34 @@ def test_other_refusals(tmp_path: Path) -> None:
         load({}, ["broker.queue_bytes"], {}, None)
     with pytest.raises(Failure, match=r"did you mean broker\.queue_bytes"):
         load({}, ["broker.queue_byte=1"], {}, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("rest.body_bytes_max", "limits.request_bytes_max"),
+        ("rest.bodies_bytes_max", "limits.requests_bytes_max"),
+        ("limits.bodies_bytes_max", "limits.requests_bytes_max"),
+        ("cursus.requests_bytes_max", "limits.requests_bytes_max"),
+        ("ydb.request_bytes_max", "limits.request_bytes_max"),
+        ("kafka.connections_max", "limits.connections_max"),
+        ("native.answers_bytes_max", "limits.answers_bytes_max"),
+        ("limits.flight_uploads_total_max", "limits.flight_calls_max"),
+        ("rest.stop_seconds", "set stop_seconds"),
+        ("rest.allowed_origins", "set allowed_origins"),
+        ("rest.metrics_groups_max", "limits.metrics_topics_max"),
+        ("rest.metrics_partitions_max", "limits.metrics_partitions_max"),
+        ("topic_defaults.codecs", "headrace topic create"),
+        ("kafka.room_seconds_max", "it is fixed now"),
+        ("broker.retention_check_seconds", "it is fixed now"),
+    ],
+)
+def test_a_setting_that_is_gone_names_what_to_use(name: str, instead: str) -> None:
+    told = f"there is no setting '{name}' any more: .*{re.escape(instead)}"
+    with pytest.raises(Failure, match=f"--set: {told}"):
+        load({}, [f"{name}=1"], {}, None)
+    with pytest.raises(Failure, match=f"{variable(name)}: {told}"):
+        load({}, [], {variable(name): "1"}, None)
 
 
 def test_unknown_variables_are_reported_and_not_refused() -> None:
@@ -181,7 +202,7 @@ def test_the_systemd_unit() -> None:
     assert service["ExecStart"].endswith("/headrace serve --config /etc/headrace/headrace.toml")
     assert service["Environment"] == "HEADRACE_STORE=file:/var/lib/headrace"
     assert service["Type"] == "notify"
-    assert float(service["TimeoutStopSec"]) > ServeSettings().rest.stop_seconds
+    assert float(service["TimeoutStopSec"]) > ServeSettings().stop_seconds
     assert unit["Unit"]["StartLimitIntervalSec"] == "0", "it is started again however often it failed"
     assert (service["UMask"], service["StateDirectoryMode"]) == ("0077", "0700")
     assert service["CapabilityBoundingSet"] == "" and service["NoNewPrivileges"] == "yes"

@@ -32,7 +32,7 @@ def test_every_setting_that_bounds_something_is_listed(generator: ModuleType) ->
     bounding = [
         name for name in settings.names() if name.endswith(generator.ENDINGS) and not name.startswith("topic_defaults.")
     ]
-    assert len(bounding) > 30
+    assert len(bounding) > 15
     assert [name for name in bounding if f"| `{name}` |" not in page] == []
 
 

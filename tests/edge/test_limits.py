@@ -21,7 +21,8 @@ from headrace.client import connect
 from headrace.core.errors import HeadraceError, LimitExceeded, Overloaded, QuotaExceeded
 from headrace.core.rights import Right
 from headrace.edge import limits as edge_limits
-from headrace.edge.limits import OTHERS, Limits, LimitSettings, Rate, Slots
+from headrace.edge.limits import OTHERS, Limits, Rate, Slots
+from headrace.edge.settings import LimitSettings
 from headrace.protocols.flight.server import FlightServer
 from headrace.wire import operations as wire
 from headrace.wire import tickets
@@ -147,28 +148,32 @@ def _read_one(client: httpx.Client, path: str, query: dict[str, Any]) -> int:
 
 
 def test_followers_of_one_token_do_not_stop_anyone_from_publishing(tmp_path: Path) -> None:
-    settings = LimitSettings(flight_streams_max=4, flight_streams_total_max=6)
-    with placed(tmp_path, settings) as place:
+    with placed(tmp_path, LimitSettings(flight_calls_max=16)) as place:
         place.broker.publish("t", pa.record_batch({"value": [b"first"]}))
         streams = [place.follow("greedy") for _ in range(4)]
         error = refused(lambda: place.follow("greedy"))
-        assert error.details()["setting"] == "limits.flight_streams_max"
+        assert error.details()["setting"] == "limits.flight_calls_max"
         # It may still publish and call itself, and so may all others, who follow as well.
         place.publish_everywhere("greedy")
         place.publish_everywhere("modest")
-        streams += [place.follow("modest") for _ in range(2)]
-        # In total it is nobody's fault, and publishing goes on all the same.
-        refused(lambda: place.follow("modest"), Overloaded)
-        place.publish_everywhere("modest")
+        streams.append(place.follow("modest"))
         for stream in streams:
             stream.cancel()
         eventually(lambda: place.flight.streams_open == 0)
         place.follow("greedy").cancel()
 
 
+def test_publishing_goes_on_where_all_followers_together_are_too_many(tmp_path: Path) -> None:
+    with placed(tmp_path, LimitSettings(flight_calls_max=1)) as place:
+        place.broker.publish("t", pa.record_batch({"value": [b"first"]}))
+        stream = place.follow("greedy")
+        refused(lambda: place.follow("modest"), Overloaded)
+        place.publish_everywhere("modest")
+        stream.cancel()
+
+
 def test_waits_for_offsets_are_bounded_by_token(tmp_path: Path) -> None:
-    settings = LimitSettings(flight_streams_max=8)
-    with placed(tmp_path, settings) as place, ThreadPoolExecutor(8) as threads:
+    with placed(tmp_path, LimitSettings(flight_calls_max=32)) as place, ThreadPoolExecutor(8) as threads:
         waiting = wire.AwaitOffsets("t", {0: 0}, 300.0)
         waits = [threads.submit(place.act, "greedy", waiting) for _ in range(8)]
         eventually(lambda: place.limits.flight_streams.total == 8)
@@ -176,7 +181,7 @@ def test_waits_for_offsets_are_bounded_by_token(tmp_path: Path) -> None:
             refused(lambda: place.act("greedy", waiting))
         # A look that does not wait holds nothing.
         assert place.act("greedy", wire.AwaitOffsets("t", {0: 0}, 0.0)) == {0: (0, 0)}
-        assert place.limits.limited()["greedy", "limits.flight_streams_max"] == 100
+        assert place.limits.limited()["greedy", "limits.flight_calls_max"] == 100
         place.publish_everywhere("modest")
         assert all(wait.result(PATIENCE_SECONDS)[0][1] >= 1 for wait in waits)
 
@@ -195,7 +200,7 @@ def test_http_and_flight_share_the_limit_of_streams(tmp_path: Path) -> None:
 
 def test_uploads_are_bounded_by_token(tmp_path: Path) -> None:
     batch = pa.record_batch({"value": [b"a"]})
-    with placed(tmp_path, LimitSettings(flight_uploads_max=1)) as place, ExitStack():
+    with placed(tmp_path, LimitSettings(flight_calls_max=4)) as place, ExitStack():
         writer, reader = place.put("greedy", tickets.Publish("t"))
         writer.write_batch(batch)
         assert reader.read() is not None
@@ -216,7 +221,7 @@ def test_uploads_are_bounded_by_token(tmp_path: Path) -> None:
 
 
 def test_short_calls_are_bounded_by_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with placed(tmp_path, LimitSettings(flight_calls_max=1)) as place, ThreadPoolExecutor(1) as threads:
+    with placed(tmp_path, LimitSettings(flight_calls_max=4)) as place, ThreadPoolExecutor(1) as threads:
         going, original = threading.Event(), place.broker.describe_topic
 
         def describe(name: str) -> Any:
@@ -240,9 +245,12 @@ def test_short_calls_are_bounded_by_token(tmp_path: Path, monkeypatch: pytest.Mo
 
 # Bytes
 
+# A token has half of it.
+SMALL_BODIES = LimitSettings(request_bytes_max=1_000, requests_bytes_max=2_000)
+
 
 def test_bodies_under_way_are_bounded_by_token(tmp_path: Path) -> None:
-    with placed(tmp_path, LimitSettings(bodies_bytes_max=1_000)) as place, ThreadPoolExecutor(1) as threads:
+    with placed(tmp_path, SMALL_BODIES) as place, ThreadPoolExecutor(1) as threads:
         more, body = threading.Event(), b'{"messages": [{"value": "' + b"a" * 700 + b'"}]}'
         client, head = place.http["greedy"], {"content-type": "application/json"}
 
@@ -255,9 +263,9 @@ def test_bodies_under_way_are_bounded_by_token(tmp_path: Path) -> None:
             client.post, MESSAGES, content=slowly(), headers={**head, "content-length": str(len(body))}
         )
         eventually(lambda: place.limits.bodies.total == len(body))
-        too_many(client.post(MESSAGES, content=body, headers=head), "limits.bodies_bytes_max")
+        too_many(client.post(MESSAGES, content=body, headers=head), "limits.requests_bytes_max")
         # Without a size in advance it is counted as it comes.
-        too_many(client.post(MESSAGES, content=iter([body]), headers=head), "limits.bodies_bytes_max")
+        too_many(client.post(MESSAGES, content=iter([body]), headers=head), "limits.requests_bytes_max")
         place.publish_everywhere("modest")
         more.set()
         assert slow.result(PATIENCE_SECONDS).status_code == 200
@@ -270,11 +278,11 @@ def test_bodies_under_way_are_bounded_by_token(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [tickets.Publish("t"), tickets.Stage("t", "s")], ids=["publish", "stage"])
 def test_uploads_wait_for_room_for_their_bytes(tmp_path: Path, command: tickets.Upload) -> None:
-    with placed(tmp_path, LimitSettings(bodies_bytes_max=1_000)) as place, place.limits.bodies.taken("greedy", 999):
+    with placed(tmp_path, SMALL_BODIES) as place, place.limits.bodies.taken("greedy", 999):
         writer, reader = place.put("greedy", command)
         writer.write_batch(pa.record_batch({"value": [b"a" * 100]}))
         writer.done_writing()
-        eventually(lambda: ("greedy", "limits.bodies_bytes_max") in place.limits.limited())
+        eventually(lambda: ("greedy", "limits.requests_bytes_max") in place.limits.limited())
         place.publish_everywhere("modest")
         place.limits.bodies.give_back("greedy", 998)
         assert reader.read() is not None
@@ -284,13 +292,13 @@ def test_uploads_wait_for_room_for_their_bytes(tmp_path: Path, command: tickets.
 
 
 def test_a_stream_that_waits_for_room_does_not_outlive_the_server(tmp_path: Path) -> None:
-    place = Place(tmp_path, Limits(LimitSettings(bodies_bytes_max=1)))
+    place = Place(tmp_path, Limits(LimitSettings(request_bytes_max=1, requests_bytes_max=2)))
     place.limits.bodies.take("greedy", 1)
     # Kept: letting go of a writer waits for the server.
     streams = [place.put("greedy", command) for command in (tickets.Publish("t"), tickets.Stage("t", "s"))]
     for writer, _ in streams:
         writer.write_batch(pa.record_batch({"value": [b"a"]}))
-    eventually(lambda: place.limits.limited().get(("greedy", "limits.bodies_bytes_max")) == 2)
+    eventually(lambda: place.limits.limited().get(("greedy", "limits.requests_bytes_max")) == 2)
     # Asserts that the server ended in time.
     place.close()
     assert place.limits.bodies.total == 1
@@ -431,14 +439,14 @@ def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_slots_forget_callers_that_have_nothing() -> None:
     told: list[tuple[str, str]] = []
-    slots = Slots("things", "s", 2, lambda *what: told.append(what), "total", 3)
+    slots = Slots("things", "s", 2, lambda *what: told.append(what), 3)
     for name in ("a", "a", "b"):
         slots.take(name)
     with pytest.raises(LimitExceeded, match="'a' is at its limit of 2 things"):
         slots.take("a")
-    with pytest.raises(Overloaded, match="total"):
+    with pytest.raises(Overloaded, match=r"number of things \(s\)"):
         slots.take("b")
-    assert told == [("a", "s"), ("b", "total")]
+    assert told == [("a", "s"), ("b", "s")]
     assert not slots.wait("a", 1, lambda: True)
     for name in ("a", "a", "b"):
         slots.give_back(name)

@@ -26,14 +26,15 @@ from tests.server_process import PATIENCE_SECONDS, ServerProcess
 from tests.storage.archive.object_store import CREDENTIALS, ObjectStore
 
 MESSAGES = 20_000
-SETTINGS = (
+# A server that was killed had the lease.
+QUICK = (
+    "--set",
     "archive.check_seconds=0.05",
+    "--set",
     "archive.stray_seconds=0",
-    "archive.sweep_seconds=0.2",
-    # A server that was killed had the lease.
+    "--fixed",
     "archive.lease_seconds=1",
 )
-QUICK = tuple(part for setting in SETTINGS for part in ("--set", setting))
 
 
 def publish(client: Client, first: int) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.client import Client, connect
-from headrace.core.errors import Closed, Overloaded, Unreachable
-from headrace.edge.limits import Limits, LimitSettings
+from headrace.core.errors import Closed, LimitExceeded, Overloaded, Unreachable
+from headrace.edge.limits import Limits
+from headrace.edge.settings import LimitSettings
 from headrace.protocols.flight.reads import _PATIENCE_SECONDS as LOOK_SECONDS
 from headrace.protocols.flight.server import FlightServer
 from headrace.testing import EmbeddedTransport
@@ -41,7 +42,7 @@ def broker(clock: SettableClock) -> Iterator[Broker]:
 
 @pytest.fixture
 def server(broker: Broker) -> Iterator[FlightServer]:
-    limits = Limits(LimitSettings(flight_streams_total_max=4))
+    limits = Limits(LimitSettings(flight_calls_max=16))
     served = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0", limits=limits)
     yield served
     assert served.stop(PATIENCE_SECONDS)
@@ -71,7 +72,7 @@ def test_one_stream_too_many_is_refused_with_a_clear_error(broker: Broker, serve
     with connect(f"headrace://127.0.0.1:{server.port}", timeout_seconds=0.2) as client:
         followings = [client.follow("orders") for _ in range(4)]
         eventually(lambda: server.streams_open == 4)
-        with pytest.raises(Overloaded) as refused, client.follow("orders") as following:
+        with pytest.raises(LimitExceeded) as refused, client.follow("orders") as following:
             next(following)
         assert refused.value.limit == 4
         followings.pop().close()

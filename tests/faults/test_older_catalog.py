@@ -17,12 +17,8 @@ from headrace.client.client import Client
 from tests.server_process import PATIENCE_SECONDS, ROOT, ServerProcess
 
 STORE_OPTIONS = "segment_bytes=20000&room_bytes=4096"
-SETTINGS = (
-    "archive.check_seconds=0.05",
-    "archive.stray_seconds=0",
-    "archive.sweep_seconds=0.1",
-    "broker.retention_check_seconds=0.05",
-)
+SETTINGS = ("archive.check_seconds=0.05", "archive.stray_seconds=0")
+FIXED = ("--fixed", "broker.retention_check_seconds=0.05")
 
 
 def publish_until_dropped(client: Client, store: Path, tag: str) -> None:
@@ -45,7 +41,7 @@ def values(client: Client) -> list[bytes]:
 def test_a_server_refuses_an_older_catalog_and_continues_with_the_newer_one(tmp_path: Path) -> None:
     directory, archive = tmp_path / "store", tmp_path / "archive"
     arguments = [part for setting in (f"archive.url={archive}", *SETTINGS) for part in ("--set", setting)]
-    server = ServerProcess(f"file:{directory}?{STORE_OPTIONS}", *arguments)
+    server = ServerProcess(f"file:{directory}?{STORE_OPTIONS}", *arguments, *FIXED)
     try:
         with headrace.connect(server.url) as client:
             client.create_topic("orders", archive="on", archive_after_seconds=0, local_retention_bytes=20000)

@@ -14,13 +14,12 @@ SECONDS = 2.0
 # They last for a while, and may fill what the server has for requests and for answers of all callers together.
 BOUNDS = {"memory_bytes": 768 * MIB, "wait_processor_seconds": 0.5, "wait_seconds": 10.0}
 # Who has no room for longer is refused: that is seen while the attack lasts.
-SETTINGS = ("kafka.room_seconds_max=1", "rest.room_seconds_max=1", "kafka.rebalance_delay_seconds=0.05")
+ARGUMENTS = ("--fixed", "port.room_seconds_max=1", "--set", "kafka.rebalance_delay_seconds=0.05")
 
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
-    arguments = [part for setting in SETTINGS for part in ("--set", setting)]
-    with Trial(tmp_path_factory.mktemp("attacks"), *arguments, bounds=BOUNDS) as trial:
+    with Trial(tmp_path_factory.mktemp("attacks"), *ARGUMENTS, bounds=BOUNDS) as trial:
         yield trial
 
 

@@ -33,9 +33,8 @@ PATIENCE_SECONDS = 240.0
 SETTINGS = (
     "archive.check_seconds=0.1",
     "archive.stray_seconds=0",
-    "archive.sweep_seconds=0.2",
-    "broker.retention_check_seconds=0.2",
 )
+FIXED = ("--fixed", "broker.retention_check_seconds=0.2")
 
 
 class Site:
@@ -45,7 +44,7 @@ class Site:
         self.directory, self.objects = directory / "store", objects
         arguments = [part for each in (f"archive.url={objects.url}", *SETTINGS) for part in ("--set", each)]
         store = f"file:{self.directory}?segment_bytes={4 << 20}"
-        self.server = ServerProcess(store, *arguments, variables=CREDENTIALS)
+        self.server = ServerProcess(store, *arguments, *FIXED, variables=CREDENTIALS)
         self.published = 0
         with self.client() as client:
             client.create_topic(

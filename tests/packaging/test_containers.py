@@ -132,7 +132,7 @@ def test_health_is_asked_for_where_a_server_answers(tmp_path: Path) -> None:
 
 def test_services_stop_as_slowly_as_a_server_may() -> None:
     seconds = int(SERVICES["headrace"]["stop_grace_period"].removesuffix("s"))
-    assert seconds > 2 * ServeSettings().rest.stop_seconds
+    assert seconds > 2 * ServeSettings().stop_seconds
 
 
 def test_postgres_is_only_in_its_profile() -> None:

@@ -34,6 +34,7 @@ from tests.server_process import ServerProcess
 PATIENCE_SECONDS = 120.0
 FETCH = 1
 ARROW = "application/vnd.apache.arrow.stream"
+FIXED = ("--fixed", "broker.retention_check_seconds=0.1")
 
 Part = bytes | None
 # Key, value, and the value of the attribute `h`.
@@ -64,13 +65,9 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     directory = tmp_path_factory.mktemp("doors")
     with ReservedPort() as port:
         address = f"127.0.0.1:{port.number}"
-        settings = (
-            f"archive.url={directory}/archive",
-            "archive.check_seconds=0.1",
-            "broker.retention_check_seconds=0.1",
-        )
+        settings = (f"archive.url={directory}/archive", "archive.check_seconds=0.1")
         archiving = [part for setting in settings for part in ("--set", setting)]
-        server = ServerProcess(f"file:{directory}/store", "--kafka", address, *archiving)
+        server = ServerProcess(f"file:{directory}/store", "--kafka", address, *archiving, *FIXED)
         try:
             with headrace.connect(server.url) as client:
                 for name in WRITERS:

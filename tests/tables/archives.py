@@ -65,9 +65,7 @@ class ArchiveSite:
 def archive_site(directory: Path, url: str | None = None) -> Iterator[ArchiveSite]:
     """A disk store with an archive at a URL, or in a directory beside it."""
     clock = AdvancingClock()
-    settings = ArchiveSettings(
-        url=url or str(directory / "archive"), check_seconds=_NEVER_SECONDS, sweep_seconds=_NEVER_SECONDS
-    )
+    settings = ArchiveSettings(url=url or str(directory / "archive"), check_seconds=_NEVER_SECONDS)
     with Broker.open(f"file:{directory / 'store'}", clock=clock, archive=settings) as broker:
         served = FlightServer(broker, broker.access, "grpc+tcp://127.0.0.1:0")
         url = f"headrace://127.0.0.1:{served.port}"

@@ -31,15 +31,7 @@ from headrace.core.limits import (
     TOPICS_MAX,
 )
 from headrace.core.reports.server_settings import FIXED
-from headrace.core.topics.settings import (
-    DEFAULT_SETTINGS,
-    Deduplication,
-    KeyHash,
-    Scope,
-    Switch,
-    TimestampType,
-    TopicSettings,
-)
+from headrace.core.topics.settings import DEFAULT_SETTINGS, Deduplication, Switch, TopicSettings
 
 
 class QueueApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,26 +49,17 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Defaults for new topics; existing topics stay unchanged.
 
     partitions: number of partitions.
-    retention_seconds, retention_bytes, archive_retention_seconds, local_retention_…: as in a topic's settings; 0: none.
-    The others are as in a topic's settings; codecs are separated by commas.
+    retention_seconds, retention_bytes, local_retention_seconds: as in a topic's settings; 0: none.
+    deduplication, message_bytes_max, archive: as in a topic's settings.
     """
 
     partitions: Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_MAX)] = 1
     retention_seconds: int = 0
     retention_bytes: int = 0
     deduplication: Deduplication = DEFAULT_SETTINGS.deduplication
-    deduplication_window_seconds: int = DEFAULT_SETTINGS.deduplication_window_seconds
-    deduplication_window_messages: int = DEFAULT_SETTINGS.deduplication_window_messages
-    deduplication_scope: Scope = DEFAULT_SETTINGS.deduplication_scope
-    codecs: str = ",".join(DEFAULT_SETTINGS.codecs)
     message_bytes_max: int = DEFAULT_SETTINGS.message_bytes_max
-    key_hash: KeyHash = DEFAULT_SETTINGS.key_hash
-    timestamp_type: TimestampType = DEFAULT_SETTINGS.timestamp_type
     archive: Switch = DEFAULT_SETTINGS.archive
-    archive_after_seconds: int = DEFAULT_SETTINGS.archive_after_seconds
-    archive_retention_seconds: int = 0
     local_retention_seconds: int = 0
-    local_retention_bytes: int = 0
 
     def __post_init__(self) -> None:
         self.settings()
@@ -88,7 +71,7 @@ class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             # A schema of values is each topic's own.
             if field.default is None and field.name in given:
                 given[field.name] = given[field.name] or None
-        return TopicSettings.make(**given | {"codecs": [codec.strip() for codec in self.codecs.split(",")]})
+        return TopicSettings.make(**given)
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +83,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         this many bytes.
     cache_bytes: memory for row groups of the archive that readers use.
     stray_seconds: how long files are kept that are no longer listed, for readers that have an earlier list.
-    check_seconds, sweep_seconds: how often the broker looks for messages to archive, and for files to delete.
+    check_seconds: how often the broker looks for messages to archive.
     lease_seconds: how long a server of a shared store may be silent before another one archives its topics.
     """
 
@@ -109,8 +92,12 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = ARCHIVE_CACHE_BYTES
     stray_seconds: Annotated[float, msgspec.Meta(ge=0)] = ARCHIVE_STRAY_SECONDS
     check_seconds: Annotated[float, msgspec.Meta(gt=0)] = ARCHIVE_CHECK_SECONDS
-    sweep_seconds: Annotated[float, msgspec.Meta(gt=0)] = ARCHIVE_STRAY_SECONDS / 4
-    lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = ARCHIVE_LEASE_SECONDS
+    lease_seconds: Annotated[float, FIXED] = ARCHIVE_LEASE_SECONDS
+
+    @property
+    def sweep_seconds(self) -> float:
+        """How often the broker looks for files to delete."""
+        return max(self.check_seconds, self.stray_seconds / 4)
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,7 +124,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     queue_messages_per_partition: Annotated[int, FIXED] = QUEUE_MESSAGES_PER_PARTITION
     queue_bytes: int = QUEUE_BYTES
-    publish_timeout_seconds: float = PUBLISH_TIMEOUT_SECONDS
+    publish_timeout_seconds: Annotated[float, FIXED] = PUBLISH_TIMEOUT_SECONDS
     frame_rows: Annotated[int, FIXED] = FRAME_ROWS
     frame_bytes: Annotated[int, FIXED] = FRAME_BYTES
     stage_idle_seconds: Annotated[float, FIXED] = STAGE_IDLE_SECONDS
@@ -150,7 +137,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     neighbours_check_seconds: Annotated[float, FIXED] = 1.0
     topics_check_seconds: Annotated[float, FIXED] = 10.0
     members_check_seconds: Annotated[float, FIXED] = 1.0
-    retention_check_seconds: float = RETENTION_CHECK_SECONDS
+    retention_check_seconds: Annotated[float, FIXED] = RETENTION_CHECK_SECONDS
     window_clean_seconds: Annotated[float, FIXED] = 60.0
     stages_check_seconds: Annotated[float, FIXED] = 60.0
     sources_check_seconds: Annotated[float, FIXED] = LINK_IDLE_SECONDS / 1000

@@ -23,12 +23,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Annotated, Final
-
-import msgspec
+from typing import Final
 
 from headrace.core.errors import LimitExceeded, Overloaded
 from headrace.edge.monitoring.clients import Clients
+from headrace.edge.settings import LimitSettings
 
 # Callers beyond this number of series are counted together.
 SERIES_MAX: Final = 1_000
@@ -36,45 +35,14 @@ OTHERS: Final = "(others)"
 # How many callers' rates are kept; beyond it, those without recent activity are removed.
 CALLERS_MAX: Final = 10_000
 
+# The parts of one caller.
+_FLIGHT_PART: Final = 4
+_BODIES_PART: Final = 2
 _RETRY_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.02
 
-Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-# 0 for no limit.
-PerSecond = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 # Counts that a caller was refused or throttled: the caller, and the setting.
 CountRefusal = Callable[[str, str], None]
-
-
-class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of each token, and of what holds threads in total. Callers without a token count as one.
-
-    streams_max: concurrent streams and long polls of one token over HTTP and Flight together: subscriptions, fetches
-        and member reads that wait, Flight reads and follows, `await_offsets`. More are refused with 429.
-    flight_streams_max: of these, those over Flight, each of which holds a thread.
-    flight_uploads_max: publish and stage streams of one token over Flight, each of which holds two threads.
-    flight_calls_max: other concurrent Flight calls of one token.
-    flight_streams_total_max, flight_uploads_total_max, flight_calls_total_max: the same of all tokens together; beyond
-        them callers get the error that the server is overloaded.
-    bodies_bytes_max: bytes of bodies of one token in progress. Over HTTP one more body is refused with 429; streams of
-        Flight and connections of Kafka are not read further until there is space. A single body is always accepted,
-        within other limits.
-    publish_bytes_per_second: bytes of bodies that one token publishes, averaged over a second; over HTTP a request
-        beyond it is refused with 429, streams of Flight are slowed down. 0 for no limit.
-    requests_per_second: HTTP requests and Flight calls of one token; batches in a stream are not counted. 0 for no
-        limit.
-    """
-
-    streams_max: Count = 4_000
-    flight_streams_max: Count = 256
-    flight_uploads_max: Count = 256
-    flight_calls_max: Count = 256
-    flight_streams_total_max: Count = 1_024
-    flight_uploads_total_max: Count = 1_024
-    flight_calls_total_max: Count = 1_024
-    bodies_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 256 << 20
-    publish_bytes_per_second: PerSecond = 0
-    requests_per_second: PerSecond = 0
 
 
 class Traffic:
@@ -118,21 +86,20 @@ class Limits:
         self._counting = threading.Lock()
         self._limited: dict[tuple[str, str], int] = {}
 
-        def slots(what: str, name: str, has_total: bool = False) -> Slots:
-            total_name = name.replace("_max", "_total_max")
-            total_max = getattr(settings, total_name) if has_total else None
-            return Slots(
-                what, f"limits.{name}", getattr(settings, name), self.count_refusal, f"limits.{total_name}", total_max
-            )
+        def flight_slots(what: str) -> Slots:
+            total = settings.flight_calls_max
+            each = max(1, total // _FLIGHT_PART)
+            return Slots(what, "limits.flight_calls_max", each, self.count_refusal, total)
 
         # Beside the limits, what all protocols share: by protocol the requests of those that count them, and who calls.
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self.clients = Clients()
-        self.streams = slots("streams and long polls", "streams_max")
-        self.flight_streams = slots("Flight streams", "flight_streams_max", has_total=True)
-        self.flight_uploads = slots("Flight uploads", "flight_uploads_max", has_total=True)
-        self.flight_calls = slots("Flight calls", "flight_calls_max", has_total=True)
-        self.bodies = slots("bytes of bodies under way", "bodies_bytes_max")
+        self.streams = Slots("streams and long polls", "limits.streams_max", settings.streams_max, self.count_refusal)
+        self.flight_streams = flight_slots("Flight streams")
+        self.flight_uploads = flight_slots("Flight uploads")
+        self.flight_calls = flight_slots("Flight calls")
+        bodies_max = settings.requests_bytes_max // _BODIES_PART
+        self.bodies = Slots("bytes of bodies under way", "limits.requests_bytes_max", bodies_max, self.count_refusal)
         self.publish_bytes = Rate(
             "bytes published per second",
             "limits.publish_bytes_per_second",
@@ -191,14 +158,12 @@ class Slots:
         setting: str,
         each_max: int,
         count_refusal: CountRefusal,
-        total_setting: str = "",
         total_max: int | None = None,
     ) -> None:
         self._what = what
         self._setting = setting
         self._each_max = each_max
         self._count_refusal = count_refusal
-        self._total_setting = total_setting
         self._total_max = total_max
         self._lock = threading.Lock()
         self._held: dict[str, int] = {}
@@ -217,8 +182,7 @@ class Slots:
         """Take an amount, or refuse at once; `own` is what the same request took before."""
         error = self._try(principal, size, own)
         if error is not None:
-            setting = self._setting if isinstance(error, LimitExceeded) else self._total_setting
-            self._count_refusal(principal, setting)
+            self._count_refusal(principal, self._setting)
             raise error
 
     def add(self, principal: str, size: int) -> None:
@@ -270,7 +234,7 @@ class Slots:
             if held > own and held + size > self._each_max:
                 return LimitExceeded(principal, self._what, self._setting, self._each_max, _RETRY_SECONDS)
             if self._total_max is not None and self.total + size > self._total_max:
-                return Overloaded(f"the number of {self._what} ({self._total_setting})", self._total_max, 0.0)
+                return Overloaded(f"the number of {self._what} ({self._setting})", self._total_max, 0.0)
             self._hold(principal, size)
             return None
 

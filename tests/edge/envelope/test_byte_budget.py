@@ -21,7 +21,7 @@ def on_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], N
 
 
 def budget(seconds: float = 60.0) -> ByteBudget:
-    return ByteBudget(100, seconds, "kafka.answers_bytes_max", share_max=50)
+    return ByteBudget(100, seconds, "limits.answers_bytes_max", share_max=50)
 
 
 async def blocked(task: asyncio.Task[None]) -> bool:
@@ -90,7 +90,7 @@ async def test_without_an_owner_there_is_no_share() -> None:
 async def test_a_wait_that_is_too_long_says_which_setting_bounds_it() -> None:
     some = budget(seconds=0.01)
     await some.take(100)
-    with pytest.raises(Overloaded, match=r"kafka\.answers_bytes_max"):
+    with pytest.raises(Overloaded, match=r"limits\.answers_bytes_max"):
         await some.take(1, "ann")
     some.give_back(100)
     assert some.try_take(50, "ann")

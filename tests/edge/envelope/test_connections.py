@@ -15,7 +15,7 @@ class Site:
     """Twenty places: five for strangers, two of them for one address; five for each caller. Which were closed."""
 
     def __init__(self) -> None:
-        self.connections = Connections(20, "kafka.connections_max")
+        self.connections = Connections(20)
         self.closed: list[str] = []
 
     def arrive(self, address: str, name: str = "") -> ConnectionPlace | None:
@@ -58,7 +58,7 @@ def test_a_caller_has_a_part_of_all_places_and_leaves_the_rest_to_others() -> No
     places = [site.caller("10.0.0.1", ANN) for _ in range(5)]
     late = site.arrive("10.0.0.1")
     assert late is not None
-    with pytest.raises(LimitExceeded, match=r"'ann'.*5 connections.*kafka\.connections_max"):
+    with pytest.raises(LimitExceeded, match=r"'ann'.*5 connections.*limits\.connections_max"):
         late.sign_in(ANN)
     late.sign_in(TOM)
     places[0].leave()

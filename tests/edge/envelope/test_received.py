@@ -15,7 +15,7 @@ class Site:
 
     def __init__(self, total: int, share: int) -> None:
         self.refused: list[str] = []
-        slots = Slots("bytes", "limits.bodies_bytes_max", share * UNIT, lambda name, _: self.refused.append(name))
+        slots = Slots("bytes", "limits.requests_bytes_max", share * UNIT, lambda name, _: self.refused.append(name))
         self.budget = ReceivedBytes(total * UNIT, slots)
         self.resumed: list[str] = []
 

@@ -59,7 +59,7 @@ def test_server_stops_although_a_read_waits_for_a_lock(
     postgres: PostgresServer, read: Callable[[Server], None]
 ) -> None:
     url = postgres.fresh_url(PATIENT)
-    with Server(url, "--set", f"rest.stop_seconds={STOP_SECONDS}") as server, postgres.connect() as database:
+    with Server(url, "--set", f"stop_seconds={STOP_SECONDS}") as server, postgres.connect() as database:
         fill(server)
         schema = schema_of(url)
         with database.transaction():

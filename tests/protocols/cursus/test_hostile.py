@@ -8,7 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from headrace.broker import Broker
-from headrace.edge.limits import Limits, LimitSettings
+from headrace.edge.limits import Limits
+from headrace.edge.settings import LimitSettings
 from headrace.protocols.cursus.server import CursusServer
 from headrace.protocols.cursus.settings import CursusSettings
 from headrace.protocols.http import server as sockets

@@ -60,7 +60,7 @@ def published(site: Site, number: int) -> httpx.Response:
 
 
 def test_what_is_to_be_retried_was_not_written(tmp_path: Path) -> None:
-    rest = HttpSettings(body_bytes_max=2 * BODY, bodies_bytes_max=8 * BODY, room_seconds_max=0.5)
+    rest = HttpSettings(request_bytes_max=2 * BODY, requests_bytes_max=8 * BODY, room_seconds_max=0.5)
     broker = BrokerSettings(queue_bytes=4 * BODY, publish_timeout_seconds=0.5)
     with Site(tmp_path, rest, broker_settings=broker) as site:
         create_topic(site.client, "t")
@@ -83,7 +83,7 @@ def test_what_is_to_be_retried_was_not_written(tmp_path: Path) -> None:
 
 def test_bodies_are_not_read_before_there_is_room_for_them(tmp_path: Path) -> None:
     """Ten senders of large bodies that never end: the first have the room, the others are not read."""
-    rest = HttpSettings(body_bytes_max=1 << 20, bodies_bytes_max=2 << 20, room_seconds_max=0.3)
+    rest = HttpSettings(request_bytes_max=1 << 20, requests_bytes_max=2 << 20, room_seconds_max=0.3)
     with Site(tmp_path, rest) as site:
         create_topic(site.client, "t")
         senders = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(10)]
@@ -100,7 +100,7 @@ def test_bodies_are_not_read_before_there_is_room_for_them(tmp_path: Path) -> No
 
 
 def test_a_body_of_unknown_size_takes_room_as_it_comes(tmp_path: Path) -> None:
-    rest = HttpSettings(body_bytes_max=1 << 20, bodies_bytes_max=1 << 20, room_seconds_max=0.3)
+    rest = HttpSettings(request_bytes_max=1 << 20, requests_bytes_max=1 << 20, room_seconds_max=0.3)
     with Site(tmp_path, rest) as site:
         create_topic(site.client, "t")
         body = json.dumps({"messages": [{"value": "x" * 400_000}]}).encode()

@@ -23,7 +23,7 @@ from tests.protocols.http.event_client import subscribed
 from tests.protocols.http.site import JSON_BODY, Site, checked, create_topic, path_of, problem, publish
 
 JSON_HEAD = b" HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-SMALL = HttpSettings(body_bytes_max=10_000)
+SMALL = HttpSettings(request_bytes_max=10_000)
 QUICK = HttpSettings(request_seconds_max=2.0)
 
 

@@ -158,7 +158,7 @@ def test_an_answer_that_never_has_room_is_refused(caplog: pytest.LogCaptureFixtu
         client.request(LIST_OFFSETS, 5, topics=[{"name": "many", "partitions": partitions}])
         assert client.is_closed()
         (record,) = caplog.records
-        assert "ask for fewer (kafka.answers_bytes_max)" in record.getMessage()
+        assert "ask for fewer (limits.answers_bytes_max)" in record.getMessage()
 
 
 # Numbers that no client sends

@@ -15,7 +15,8 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.edge.envelope.repeated_warnings import LINES_PER_PERIOD
-from headrace.edge.limits import Limits, LimitSettings
+from headrace.edge.limits import Limits
+from headrace.edge.settings import LimitSettings
 from headrace.protocols.http import server as sockets
 from headrace.protocols.kafka.connection import UNKNOWN_BYTES_MAX
 from headrace.protocols.kafka.server import KafkaServer
@@ -79,15 +80,15 @@ def test_announced_requests_take_no_room() -> None:
 
 
 def test_strangers_who_announce_requests_take_no_room() -> None:
-    with server(requests_bytes_max=MIB, request_bytes_max=MIB, records_bytes_max=MIB) as site, ExitStack() as stack:
+    with server(requests_bytes_max=MIB, request_bytes_max=MIB) as site, ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(RawClient(site.port)).send(struct.pack(">i", UNKNOWN_BYTES_MAX) + bytes(1000))
         site.check_served()
 
 
 def test_halves_of_requests_hold_up_nobody_else_and_their_own_sender_not_for_long() -> None:
-    limits = LimitSettings(bodies_bytes_max=2 * MIB)
-    bounds = {"requests_bytes_max": 8 * MIB, "request_bytes_max": MIB, "records_bytes_max": MIB}
+    limits = LimitSettings(request_bytes_max=MIB, requests_bytes_max=4 * MIB)
+    bounds = {"requests_bytes_max": 8 * MIB, "request_bytes_max": MIB}
     with server(limits, **bounds) as site, site.client(site.victim) as victim, ExitStack() as stack:
         for _ in range(6):
             each = stack.enter_context(site.client(site.other))
@@ -101,8 +102,8 @@ def test_halves_of_requests_hold_up_nobody_else_and_their_own_sender_not_for_lon
 
 
 def test_requests_beyond_a_callers_share_are_all_served(caplog: pytest.LogCaptureFixture) -> None:
-    limits = LimitSettings(bodies_bytes_max=2 * MIB)
-    with server(limits, requests_bytes_max=8 * MIB, request_bytes_max=MIB, records_bytes_max=MIB) as site:
+    limits = LimitSettings(request_bytes_max=MIB, requests_bytes_max=4 * MIB)
+    with server(limits, requests_bytes_max=8 * MIB, request_bytes_max=MIB) as site:
         with ExitStack() as stack:
             clients = [stack.enter_context(site.client(site.other)) for _ in range(8)]
             requests = [publishing(each, MIB - 1200) for each in clients]

@@ -128,7 +128,7 @@ def test_a_bad_partition_leaves_the_others_alone(site: Site) -> None:
 
 def test_few_bytes_that_decompress_to_many_are_written_part_by_part() -> None:
     listeners = sockets.bind("127.0.0.1", 0)
-    settings = KafkaSettings(records_bytes_max=3 << 20, requests_bytes_max=64 << 20)
+    settings = KafkaSettings(request_bytes_max=3 << 20, requests_bytes_max=64 << 20)
     bomb = built([(NOW_MS, None, bytes(2 << 20), [])], 1)
     larger = built([(NOW_MS, None, bytes(4 << 20), [])], 1)
     assert len(bomb) < 4000

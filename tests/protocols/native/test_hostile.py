@@ -15,7 +15,8 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.core.errors import HeadraceError, LimitExceeded
-from headrace.edge.limits import Limits, LimitSettings
+from headrace.edge.limits import Limits
+from headrace.edge.settings import LimitSettings
 from headrace.protocols.http import server as sockets
 from headrace.protocols.native.server import NativeServer
 from headrace.protocols.native.settings import NativeSettings
@@ -157,7 +158,7 @@ def test_half_open_and_silent_connections_harm_nobody() -> None:
 
 
 def test_what_one_caller_has_sent_in_part_leaves_room_to_others() -> None:
-    limits = LimitSettings(bodies_bytes_max=1 << 20)
+    limits = LimitSettings(request_bytes_max=1 << 20, requests_bytes_max=2 << 20)
     with server(limits, requests_bytes_max=4 << 20, request_bytes_max=2 << 20) as site, ExitStack() as stack:
         victim = stack.enter_context(RawNative(site.port, site.victim))
         victim.open("orders")

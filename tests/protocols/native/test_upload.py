@@ -19,7 +19,8 @@ from headrace.core.errors import (
     TopicNotFound,
     Unauthenticated,
 )
-from headrace.edge.limits import Limits, LimitSettings
+from headrace.edge.limits import Limits
+from headrace.edge.settings import LimitSettings
 from headrace.protocols.http import server as sockets
 from headrace.protocols.native.server import NativeServer
 from headrace.protocols.native.settings import NativeSettings
@@ -234,7 +235,7 @@ def test_callers_are_seen_with_what_they_write(site: Site) -> None:
 
 def test_batches_that_claim_more_than_they_may_take_are_refused(site: Site) -> None:
     listeners = sockets.bind("127.0.0.1", 0)
-    settings = NativeSettings(records_bytes_max=1 << 20)
+    settings = NativeSettings(request_bytes_max=1 << 20)
     with (
         NativeServer(site.broker, site.broker.access, settings, listeners),
         RawNative(sockets.port_of(listeners)) as client,

@@ -26,7 +26,7 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import is_wildcard, parse_address, url_of
 from headrace.cli.server import logs
 from headrace.cli.server.console_process import console_beside
-from headrace.cli.server.protocols import OFF, PROTOCOLS, Shared, running
+from headrace.cli.server.protocols import PROTOCOLS, Shared, running
 from headrace.cli.server.settings import ServeSettings, described, unknown_variables
 from headrace.cli.server.stop_deadline import StopDeadline, leave
 from headrace.cli.server.store_check import check_store
@@ -39,6 +39,7 @@ from headrace.edge import audit
 from headrace.edge.certificates import validities
 from headrace.edge.draining import Draining
 from headrace.edge.limits import Limits
+from headrace.edge.settings import OFF
 from headrace.extras import needing
 from headrace.protocols.http import server
 from headrace.protocols.http.app import make_app
@@ -98,7 +99,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
     stop_tracing = _start_tracing() if settings.tracing else None
     bound: dict[str, list[socket.socket]] = {}
     # stop_seconds for running requests, and again for closing the store.
-    deadline = StopDeadline(2 * settings.rest.stop_seconds)
+    deadline = StopDeadline(2 * settings.stop_seconds)
     left_open: list[str] = []
     try:
         for protocol, address in _addresses(settings).items():
@@ -115,9 +116,9 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
             draining = Draining()
             draining.on_begin(deadline.begin)
             # One for all protocols: what a token has under way counts once.
-            limits = Limits(settings.limits)
+            limits, http = Limits(settings.limits), settings.http_settings()
             flight_port = None if flight is None else server.port_of(flight)
-            app = make_app(broker, access, settings.rest, draining, limits, flight_port)
+            app = make_app(broker, access, http, draining, limits, flight_port)
             authorities = _expiries(tls, "client_ca")
             broker.health.certificates = _expiries(tls, "certificate") + authorities
             native_port = server.port_of(bound["native"]) if "native" in bound else None
@@ -138,7 +139,7 @@ def run(settings: ServeSettings, environment: Mapping[str, str], places: Mapping
                         endpoint.reload()
                     broker.health.certificates = _expiries(tls, "certificate") + authorities
 
-                server.serve(app, listeners, settings.rest, draining, say_ready, tls, settings.access_log, reload)
+                server.serve(app, listeners, http, draining, say_ready, tls, settings.access_log, reload)
                 _tell_systemd("STOPPING=1")
             logger.info("all requests finished, closing the store")
     finally:
@@ -261,7 +262,7 @@ def _opened(settings: ServeSettings) -> Iterator[Broker]:
     try:
         yield broker
     finally:
-        broker.close(settings.rest.stop_seconds)
+        broker.close(settings.stop_seconds)
 
 
 def _create_first_token(access: Access, file: str) -> None:

@@ -19,15 +19,15 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import parse_address, url_of
 from headrace.cli.server.settings import ServeSettings
 from headrace.edge.envelope.stranger_sockets import StrangerSockets
-from headrace.edge.event_loop.frame_server import FrameServer, FrameServerSettings
+from headrace.edge.event_loop.frame_server import FrameServer
 from headrace.edge.limits import Limits
+from headrace.edge.settings import OFF, OptionalPortSettings
 from headrace.protocols.flight.listener import Certificates, FlightListener
 from headrace.protocols.flight.server import FlightServer
 from headrace.protocols.http import server
 from headrace.protocols.native.server import NativeServer
 
-OFF: Final = "off"
-S = TypeVar("S", bound=FrameServerSettings)
+S = TypeVar("S", bound=OptionalPortSettings)
 # Followers check twice a second whether the server is stopping.
 _STOP_SECONDS: Final = 5.0
 
@@ -59,7 +59,7 @@ class Shared(NamedTuple):
     @property
     def stop_seconds(self) -> float:
         """How long a protocol may take to stop."""
-        return min(_STOP_SECONDS, self.settings.rest.stop_seconds)
+        return min(_STOP_SECONDS, self.settings.stop_seconds)
 
 
 class Protocol(NamedTuple):
@@ -157,9 +157,9 @@ def _start_frames(
     kind: type[FrameServer[S]], settings: S, listen: str, shared: Shared, listeners: list[socket.socket]
 ) -> Endpoint:
     """A protocol of frames, which shares the TLS context of its port with all connections to come."""
-    tls = shared.tls
+    tls, bounded = shared.tls, settings.within(shared.settings.limits)
     context = None if tls is None else server.load_tls(tls)
-    frames = kind(shared.broker, shared.access, settings, listeners, context, shared.limits, shared.stop_seconds)
+    frames = kind(shared.broker, shared.access, bounded, listeners, context, shared.limits, shared.stop_seconds)
     frames.start()
 
     def reload() -> None:
@@ -177,7 +177,8 @@ def _start_ydb(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
     # Imported here: what it needs is an extra.
     from headrace.protocols.ydb.server import Certificates, YdbServer
 
-    port, tls, settings = server.port_of(reserved), shared.tls, shared.settings.ydb
+    port, tls = server.port_of(reserved), shared.tls
+    settings = shared.settings.ydb.within(shared.settings.limits)
     server.close_all(reserved)
     host = parse_address(settings.listen)[0]
     certificates = None

@@ -8,11 +8,12 @@ such variables too: Kubernetes sets HEADRACE_PORT for everything that runs besid
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal, get_origin
+from typing import Annotated, Any, Final, Literal, get_origin
 
 import msgspec
 from msgspec import structs
@@ -21,8 +22,9 @@ from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSe
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import parse_address as parse_address
 from headrace.core.errors import HeadraceError
+from headrace.core.limits import STOP_SECONDS
 from headrace.core.reports.server_settings import SettingDescription, describe_settings, is_fixed
-from headrace.edge.limits import LimitSettings
+from headrace.edge.settings import LimitSettings
 from headrace.protocols.cursus.settings import CursusSettings
 from headrace.protocols.http.settings import HttpSettings
 from headrace.protocols.kafka.settings import KafkaSettings
@@ -43,6 +45,22 @@ _OTHERS: Final = frozenset(
         "HEADRACE_CONFIG",
     }
 )
+
+# Settings that earlier versions had, and what to use instead.
+_PORT: Final = "(rest|native|kafka|ydb|cursus)"
+_GONE: Final = {
+    rf"{_PORT}\.(requests?_bytes_max|answers_bytes_max|connections_max)": r"set limits.\2, for all ports",
+    r"rest\.body_bytes_max": "set limits.request_bytes_max, for all ports",
+    r"(rest|limits)\.bodies_bytes_max": "set limits.requests_bytes_max; one token has at most half of it",
+    r"limits\.flight_\w+": "set limits.flight_calls_max; one token has at most a quarter of it",
+    r"rest\.(allowed_\w+|stop_seconds)": r"set \1",
+    r"rest\.metrics_(topics|groups)_max": "set limits.metrics_topics_max, for topics and groups",
+    r"rest\.metrics_partitions_max": "set limits.metrics_partitions_max",
+    r"topic_defaults\.(deduplication_\w+|codecs|key_hash|timestamp_type|archive_\w+|local_retention_bytes)": (
+        r"set \1 of each topic (headrace topic create, headrace topic alter)"
+    ),
+    r"(rest|native|kafka|ydb|cursus|broker|archive)\.\w+_seconds(_max)?": "it is fixed now, at its default",
+}
 
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +85,12 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     first_token_file: if the store has no tokens, one with all rights is created at start and written to this file. For
         containers, where nobody can run `headrace token create` before the first start.
     require_tokens: every request needs a token, also from this machine.
+    allowed_hosts: host names under which browsers may reach a server that needs no token, besides loopback and its
+        own address: `name` or `name:port`. If set, other names get 403 even with a token.
+    allowed_origins: other origins (`https://console.example`) whose web pages may use this server; all others get
+        403.
+    stop_seconds: how long a stop waits for running requests, and again for the store to close; after that the
+        process exits.
     """
 
     store: str = "file:./headrace-data"
@@ -87,9 +111,11 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tracing: bool = False
     first_token_file: str = ""
     require_tokens: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    stop_seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = STOP_SECONDS
     archive: ArchiveSettings = ArchiveSettings()
     broker: BrokerSettings = BrokerSettings()
-    rest: HttpSettings = HttpSettings()
     native: NativeSettings = NativeSettings()
     kafka: KafkaSettings = KafkaSettings()
     ydb: YdbSettings = YdbSettings()
@@ -97,6 +123,19 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     limits: LimitSettings = LimitSettings()
     queue_api: QueueApiSettings = QueueApiSettings()
     topic_defaults: TopicDefaults = TopicDefaults()
+
+    def __post_init__(self) -> None:
+        self.http_settings()
+
+    def http_settings(self) -> HttpSettings:
+        """The settings of the HTTP server."""
+        return HttpSettings(
+            allowed_hosts=self.allowed_hosts,
+            allowed_origins=self.allowed_origins,
+            stop_seconds=self.stop_seconds,
+            metrics_topics_max=self.limits.metrics_topics_max,
+            metrics_partitions_max=self.limits.metrics_partitions_max,
+        ).within(self.limits)
 
 
 def names(kind: type[msgspec.Struct] = ServeSettings, prefix: str = "") -> Iterator[str]:
@@ -129,6 +168,7 @@ def load(
 ) -> ServeSettings:
     """Merge the settings from all sources; a flag that is None was not given."""
     given = _from_file(file)
+    _check_variables(environment)
     given |= {name: environment[variable(name)] for name in names() if variable(name) in environment}
     given |= dict(_assigned(assignment) for assignment in assignments)
     given |= {name: value for name, value in flags.items() if value is not None}
@@ -193,9 +233,25 @@ def _assigned(assignment: str) -> tuple[str, str]:
     return name, value
 
 
+def _check_variables(environment: Mapping[str, str]) -> None:
+    """Refuse variables of settings that are gone: what they bounded would be unbounded."""
+    sections = "|".join(layer.upper() for layer in (*ServeSettings.__struct_fields__, "rest"))
+    known = {variable(name) for name in names()}
+    for name in sorted(set(environment) - known):
+        if found := re.fullmatch(rf"{PREFIX}({sections})_(\w+)", name):
+            _refuse_gone(f"{found[1]}.{found[2]}".lower(), name)
+
+
+def _refuse_gone(name: str, place: str) -> None:
+    for pattern, instead in _GONE.items():
+        if found := re.fullmatch(pattern, name):
+            raise Failure(Exit.USAGE, f"{place}: there is no setting {name!r} any more: {found.expand(instead)}")
+
+
 def _check_name(name: str, place: str) -> None:
     known = list(names())
     if name not in known:
+        _refuse_gone(name, place)
         raise Failure(Exit.USAGE, f"{place}: unknown setting {name!r}{_hint(name, known)}")
 
 

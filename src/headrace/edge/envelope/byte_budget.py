@@ -1,6 +1,6 @@
 """A memory budget that callers share: taken before bytes are held, released when they are gone.
 
-    budget = ByteBudget(512 << 20, wait_seconds=30.0, setting="kafka.answers_bytes_max", share_max=256 << 20)
+    budget = ByteBudget(512 << 20, wait_seconds=30.0, setting="limits.answers_bytes_max", share_max=256 << 20)
     await budget.take(size, principal.name)      waits for room; Overloaded if there is none for too long
     budget.give_back(size, principal.name)
 

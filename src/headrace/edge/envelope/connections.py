@@ -22,6 +22,7 @@ _CALLER_PART: Final = 4
 _STRANGERS_PART: Final = 4
 _ADDRESS_PART: Final = 10
 _RETRY_SECONDS: Final = 1.0
+_SETTING: Final = "limits.connections_max"
 
 
 class ConnectionPlace:
@@ -44,11 +45,10 @@ class ConnectionPlace:
 
 
 class Connections:
-    """The connections of one protocol; `setting` is the name of the setting that bounds them."""
+    """The connections of one port."""
 
-    def __init__(self, connections_max: int, setting: str) -> None:
+    def __init__(self, connections_max: int) -> None:
         self._max = connections_max
-        self._setting = setting
         self._caller_max = max(1, connections_max // _CALLER_PART)
         self._strangers_max = max(1, connections_max // _STRANGERS_PART)
         self._address_max = max(1, connections_max // _ADDRESS_PART)
@@ -73,7 +73,7 @@ class Connections:
             return None
         if oldest is not None:
             self._forget(oldest)
-            oldest.close(f"it had not signed in, and newer connections wait for that ({self._setting})")
+            oldest.close(f"it had not signed in, and newer connections wait for that ({_SETTING})")
         place = ConnectionPlace(self, address, close)
         self._strangers[place] = None
         self._by_address.setdefault(address, {})[place] = None
@@ -82,7 +82,7 @@ class Connections:
     def _sign_in(self, place: ConnectionPlace, caller: Caller) -> None:
         most = self._max if caller == ANYONE else self._caller_max
         if self._by_caller.get(caller.name, 0) >= most:
-            raise LimitExceeded(caller.name, "connections", self._setting, most, _RETRY_SECONDS)
+            raise LimitExceeded(caller.name, "connections", _SETTING, most, _RETRY_SECONDS)
         self._leave(place)
         place.caller = caller.name
         self._by_caller[caller.name] = self._by_caller.get(caller.name, 0) + 1

@@ -15,34 +15,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from headrace.edge.envelope.byte_budget import ByteBudget
 from headrace.edge.envelope.connections import Connections
 from headrace.edge.envelope.received import ReceivedBytes
 from headrace.edge.envelope.repeated_warnings import RepeatedWarnings
 from headrace.edge.limits import Limits, Slots
+from headrace.edge.settings import OptionalPortSettings
 
 # What all strangers and those of one address may send before they sign in.
 STRANGERS_BYTES_MAX: Final = 16 << 20
 _ADDRESS_BYTES_MAX: Final = 4 << 20
-
-
-class EnvelopeSettings(Protocol):
-    """The settings of a protocol that bound what it holds."""
-
-    @property
-    def connections_max(self) -> int: ...
-    @property
-    def requests_bytes_max(self) -> int: ...
-    @property
-    def records_bytes_max(self) -> int: ...
-    @property
-    def answers_bytes_max(self) -> int: ...
-    @property
-    def fetch_bytes_max(self) -> int: ...
-    @property
-    def room_seconds_max(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +49,19 @@ class Envelope:
         return any(over)
 
 
-def envelope(protocol: str, settings: EnvelopeSettings, limits: Limits, logger: logging.Logger) -> Envelope:
-    """The envelope of a protocol, by the section of its settings; each caller gets a part of a budget."""
-    requests, answers = f"{protocol}.requests_bytes_max", f"{protocol}.answers_bytes_max"
+def envelope(protocol: str, settings: OptionalPortSettings, limits: Limits, logger: logging.Logger) -> Envelope:
+    """The envelope of a protocol; each caller gets a part of a budget."""
+    requests, room_seconds = "limits.requests_bytes_max", settings.room_seconds_max
     decompressed_max = max(settings.requests_bytes_max, settings.records_bytes_max)
     decompressed_share = max(decompressed_max // 2, settings.records_bytes_max)
     answers_share = max(settings.answers_bytes_max // 4, settings.fetch_bytes_max)
     addresses = Slots("bytes before sign-in", requests, _ADDRESS_BYTES_MAX, lambda _address, _setting: None)
     return Envelope(
-        Connections(settings.connections_max, f"{protocol}.connections_max"),
+        Connections(settings.connections_max),
         ReceivedBytes(STRANGERS_BYTES_MAX, addresses),
         ReceivedBytes(settings.requests_bytes_max, limits.bodies),
-        ByteBudget(settings.requests_bytes_max, settings.room_seconds_max, requests, settings.requests_bytes_max // 2),
-        ByteBudget(decompressed_max, settings.room_seconds_max, requests, decompressed_share),
-        ByteBudget(settings.answers_bytes_max, settings.room_seconds_max, answers, answers_share),
+        ByteBudget(settings.requests_bytes_max, room_seconds, requests, settings.requests_bytes_max // 2),
+        ByteBudget(decompressed_max, room_seconds, requests, decompressed_share),
+        ByteBudget(settings.answers_bytes_max, room_seconds, "limits.answers_bytes_max", answers_share),
         RepeatedWarnings(logger, f"connections of {protocol} clients were closed"),
     )

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import ClassVar, Final, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Final, Generic, Self, TypeVar
 
 import uvloop
 
@@ -30,9 +30,10 @@ from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
 from headrace.edge.envelope import allocator
 from headrace.edge.envelope.connections import ConnectionPlace
-from headrace.edge.envelope.envelope import Envelope, EnvelopeSettings, envelope
-from headrace.edge.event_loop.frames import Frames, FrameSettings
+from headrace.edge.envelope.envelope import Envelope, envelope
+from headrace.edge.event_loop.frames import Frames
 from headrace.edge.limits import Limits
+from headrace.edge.settings import OptionalPortSettings
 
 # How often connections are looked at that may have waited too long.
 _LOOK_SECONDS = 0.25
@@ -45,17 +46,12 @@ logger = logging.getLogger(__name__)
 Serve = Callable[[Frames, ConnectionPlace], Coroutine[None, None, None]]
 
 
-class FrameServerSettings(EnvelopeSettings, FrameSettings, Protocol):
-    """What the section of a protocol bounds."""
-
-
-S = TypeVar("S", bound=FrameServerSettings)
+S = TypeVar("S", bound=OptionalPortSettings)
 
 
 class FrameServer(ABC, Generic[S]):
     """A protocol over a broker, on sockets that are bound."""
 
-    # The name of the protocol, and of the section of its settings.
     protocol: ClassVar[str]
 
     def __init__(
@@ -159,7 +155,7 @@ class FrameServer(ABC, Generic[S]):
         def connected(frames: Frames) -> None:
             place = bounds.connections.arrive(frames.host, frames.abort)
             if place is None:
-                frames.abort(f"there are {len(bounds.connections)} ({self.protocol}.connections_max)")
+                frames.abort(f"there are {len(bounds.connections)} (limits.connections_max)")
                 return
             task = asyncio.create_task(serve(frames, place))
             self._connections[task] = frames

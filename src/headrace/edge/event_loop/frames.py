@@ -15,11 +15,12 @@ import asyncio
 import math
 import struct
 from collections.abc import Callable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from headrace.edge.draining import Draining
 from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.envelope.received import Receiver
+from headrace.edge.settings import PortSettings
 
 # The length before every frame.
 SIZE: Final = struct.Struct(">i")
@@ -27,6 +28,7 @@ SIZE: Final = struct.Struct(">i")
 AHEAD_BYTES: Final = 64 << 10
 # A larger frame is the buffer that it arrived in: a copy of 64 MiB would hold the event loop, and take as much again.
 _COPIED_MAX: Final = 1 << 20
+_ROOM: Final = "limits.requests_bytes_max"
 # A connection that does not say who it is ends after this time.
 SIGN_IN_SECONDS: Final = 30.0
 # While others wait for the room that the part of a request takes, at least so much more of it must come in this time.
@@ -36,32 +38,16 @@ _PROGRESS_SECONDS: Final = 2.0
 Frame = bytes | bytearray
 
 
-class FrameSettings(Protocol):
-    """The settings of a protocol that bound how long its connections may take."""
-
-    @property
-    def request_bytes_max(self) -> int: ...
-    @property
-    def room_seconds_max(self) -> float: ...
-    @property
-    def request_seconds_max(self) -> float: ...
-    @property
-    def send_seconds_max(self) -> float: ...
-    @property
-    def idle_seconds_max(self) -> float: ...
-
-
 class Frames(asyncio.Protocol):
     """One connection. `gone` begins when the client leaves, or nothing more can be written to it."""
 
     def __init__(
         self,
         protocol: str,
-        settings: FrameSettings,
+        settings: PortSettings,
         envelope: Envelope,
         connected: Callable[[Frames], None],
     ) -> None:
-        """`protocol` is the name of the section of its settings."""
         self._protocol = protocol
         self.gone = Draining()
         self.host = ""
@@ -132,8 +118,7 @@ class Frames(asyncio.Protocol):
         if not self._awaits_room:
             self._awaits_room = True
             seconds = self._settings.room_seconds_max
-            setting = f"{self._protocol}.requests_bytes_max"
-            self._begin_wait(seconds, f"there was no room for its request for {seconds:g} s ({setting})")
+            self._begin_wait(seconds, f"there was no room for its request for {seconds:g} s ({_ROOM})")
             self._received.wait()
 
     def _resume(self) -> None:
@@ -343,8 +328,7 @@ class Frames(asyncio.Protocol):
         elif now >= self._sign_in_deadline:
             self.abort(f"it did not sign in within {SIGN_IN_SECONDS:g} s")
         elif not self._makes_progress(now):
-            setting = f"{self._protocol}.requests_bytes_max"
-            self.abort(f"others wait for room, and too little of its request arrived ({setting})")
+            self.abort(f"others wait for room, and too little of its request arrived ({_ROOM})")
 
     def _makes_progress(self, now: float) -> bool:
         since, before = self._progress

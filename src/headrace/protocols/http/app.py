@@ -92,14 +92,14 @@ def make_litestar(
     bridge, gate = Bridge(broker, draining, settings.stop_seconds), Gate(access, limits)
     bounds = metrics.Bounds(
         topics_max=settings.metrics_topics_max,
-        groups_max=settings.metrics_groups_max,
+        groups_max=settings.metrics_topics_max,
         partitions_max=settings.metrics_partitions_max,
     )
     parts = {
         "bridge": bridge,
         "wakes": LoopWakeups(bridge),
         "leases": Leases(gate),
-        "rest_settings": settings,
+        "http_settings": settings,
         "scrapes": metrics.Scrapes(bridge, bounds, gate.limits),
         "alive": health.Alive(flight_port),
     }
@@ -128,7 +128,7 @@ def make_litestar(
             HTTPException: answer_http_exception,
             Exception: answer_anything,
         },
-        request_max_body_size=settings.body_bytes_max,
+        request_max_body_size=settings.request_bytes_max,
         lifespan=[lifespan],
         # The server process configures logging; the framework must not override it.
         logging_config=None,

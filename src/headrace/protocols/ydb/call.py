@@ -146,7 +146,7 @@ class YdbCall:
                     await self._room.wait()
             except TimeoutError:
                 most = self.parts.settings.requests_bytes_max
-                raise Overloaded("the memory budget of requests (ydb.requests_bytes_max)", most, 0.0) from None
+                raise Overloaded("the memory budget of requests (limits.requests_bytes_max)", most, 0.0) from None
         try:
             async with asyncio.timeout(seconds):
                 data = await self._context.read()

@@ -241,7 +241,7 @@ async def _serve_call(parts: SharedParts, method: Method, context: Any, task: as
     try:
         with traffic.connected():
             if place is None:
-                raise Overloaded("the number of calls (ydb.connections_max)", parts.settings.connections_max, 0.0)
+                raise Overloaded("the number of calls (limits.connections_max)", parts.settings.connections_max, 0.0)
             if not method.is_public:
                 place.sign_in((await call.admit()).caller)
             await method.run(call)

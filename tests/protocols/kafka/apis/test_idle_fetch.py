@@ -16,7 +16,8 @@ from headrace.broker import Broker
 from headrace.core.errors import StoreUnavailable, TopicNotFound
 from headrace.core.rights import ANYONE, Caller
 from headrace.edge.access import Gate, Principal
-from headrace.edge.limits import Limits, LimitSettings
+from headrace.edge.limits import Limits
+from headrace.edge.settings import LimitSettings
 from headrace.protocols.http import server as sockets
 from headrace.protocols.kafka.apis.records import idle_fetch
 from headrace.protocols.kafka.apis.records.idle_fetch import IdleFetch

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 def with_limits(app: ASGIApp, settings: HttpSettings) -> ASGIApp:
     """The application, with limits on the number and duration of requests."""
     under_way = 0
-    budget = ByteBudget(settings.bodies_bytes_max, settings.room_seconds_max, "rest.bodies_bytes_max")
+    budget = ByteBudget(settings.requests_bytes_max, settings.room_seconds_max, "limits.requests_bytes_max")
 
     async def limited(scope: Scope, receive: Receive, send: Send) -> None:
         nonlocal under_way
@@ -61,7 +61,7 @@ def with_limits(app: ASGIApp, settings: HttpSettings) -> ASGIApp:
 
 def too_many_requests(settings: HttpSettings) -> Problem:
     """The answer to one request too many."""
-    return problem_of(Overloaded("the server (rest.connections_max)", settings.connections_max, 0.0))
+    return problem_of(Overloaded("the server (limits.connections_max)", settings.connections_max, 0.0))
 
 
 def allow_seconds(request: Request[Any, Any, Any], seconds: float) -> None:
@@ -148,7 +148,7 @@ class _Exchange:
         for name, value in self._scope["headers"]:
             if name == b"content-length":
                 size = int(value)
-                if 0 < size <= self._settings.body_bytes_max:
+                if 0 < size <= self._settings.request_bytes_max:
                     self._take_share(size)
                     await self._budget.take(size)
                     self._taken_bytes = size
@@ -158,7 +158,7 @@ class _Exchange:
                 return
 
     def _add_room(self, size: int) -> None:
-        if self._taken_bytes + size <= self._settings.body_bytes_max:
+        if self._taken_bytes + size <= self._settings.request_bytes_max:
             self._take_share(size)
             self._budget.add(size)
             self._taken_bytes += size

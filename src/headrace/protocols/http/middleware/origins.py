@@ -98,7 +98,7 @@ async def _host_problem(scope: HTTPScope, hosts: list[bytes], access: Access, se
         return None
     detail = (
         f"Host is {hosts[0][:100].decode('latin-1')!a}: this server answers to localhost, to its own address and to "
-        "the names in the setting rest.allowed_hosts"
+        "the names in the setting allowed_hosts"
     )
     return Problem("about:blank", "Host not allowed", 403, detail, "host_not_allowed", False)
 
@@ -144,7 +144,7 @@ def _origin_problem(
     elif site not in _FOREIGN or (scope["method"] in _READING and scope["path"] in pages):
         return None
     whose = "another site" if origin is None else f"origin {origin[:100].decode('latin-1')!a}"
-    detail = f"the request was sent by a web page of {whose}: list its origin in rest.allowed_origins to allow it"
+    detail = f"the request was sent by a web page of {whose}: list its origin in allowed_origins to allow it"
     return Problem("about:blank", "Origin not allowed", 403, detail, "origin_not_allowed", False)
 
 

@@ -44,7 +44,7 @@ async def subscribe(
     bridge: NamedDependency[Bridge],
     wakes: NamedDependency[LoopWakeups],
     leases: NamedDependency[Leases],
-    rest_settings: NamedDependency[HttpSettings],
+    http_settings: NamedDependency[HttpSettings],
     start: Annotated[
         str,
         QueryParameter(
@@ -77,7 +77,7 @@ async def subscribe(
     if len(positions) > SUBSCRIPTION_PARTITIONS_MAX:
         rule = f"a subscription follows at most {SUBSCRIPTION_PARTITIONS_MAX}: choose some"
         raise InvalidInput("partitions", f"{len(positions)} partitions", rule)
-    lease, idle_seconds = lease_of(request, name), rest_settings.heartbeat_seconds
+    lease, idle_seconds = lease_of(request, name), http_settings.heartbeat_seconds
     subscriber = Subscriber(reader, positions, chosen is None, encoding, idle_seconds, lease)
     return EventStream(subscriber, principal_of(request), bridge, wakes, leases)
 

@@ -97,7 +97,7 @@ async def publish(
     request: Request[Any, Any, Any],
     topic: FromPath[str],
     bridge: NamedDependency[Bridge],
-    rest_settings: NamedDependency[HttpSettings],
+    http_settings: NamedDependency[HttpSettings],
     key: KeyParameter = None,
     partition: PartitionParameter = None,
     producer_id: ProducerParameter = None,
@@ -110,7 +110,7 @@ async def publish(
     """
     is_arrow, kind = wants_arrow(request), body_type(request)
     common = Common(key, partition, producer_id, message_group_id, seqno)
-    body, bytes_max = await request.body(), rest_settings.body_bytes_max
+    body, bytes_max = await request.body(), http_settings.request_bytes_max
     principal, name = principal_of(request), unquoted(topic)
     commit_key = None
     if kind in PLAIN:
