@@ -119,7 +119,10 @@ async def describe_configs(call: Call, request: Any) -> dict[str, Any]:
     for each in request.resources:
         every = _OF_SERVER if each.resource_type == _BROKER else _ALL
         place, keys = (each.resource_type, each.resource_name), each.configuration_keys or every
-        wanted[place] = wanted.get(place, set()).union(keys)
+        known = wanted.setdefault(place, set())
+        # Often the same many times, and then all is known already.
+        if len(known) < len(every):
+            known.update(keys)
     await call.hold(len(wanted) * CONFIGS_ELEMENTS, (name for _, name in wanted))
     lookup = TopicLookup(call.parts.bridge.broker, call.principal.caller)
     places, results = list(wanted), list[dict[str, Any]]()
