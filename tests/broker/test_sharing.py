@@ -101,6 +101,25 @@ def test_a_topic_deleted_by_one_ends_for_all_who_wait_at_the_other(two: tuple[Br
         second.delete_topic("orders")
 
 
+def test_maintenance_is_quiet_about_a_topic_that_another_server_has_just_deleted(
+    two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = two
+    # The word is lost, so that maintenance meets the topic before the server knows that it is deleted.
+    monkeypatch.setattr(first.store.signals, "announce", lambda word: None)
+    tasks = {getattr(task, "__name__", ""): task for task in second.maintenance._tasks}
+    for name in ("expire_members", "drop_outlived", "seal_segments", "clean_windows", "forget_sources"):
+        first.create_topic("orders", retention_seconds=1, deduplication="payload")
+        second.publish("orders", batch(b"a"))
+        opened = second.topics.find("orders")
+        first.delete_topic("orders")
+        assert opened.topic.ended is None
+        tasks[name]()
+        second.maintenance.run_all()
+        assert isinstance(opened.topic.ended, TopicDeleted), name
+    assert caplog.records == []
+
+
 def test_a_topic_whose_tables_cannot_be_dropped_is_deleted_for_all(
     two: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.broker.clock import Clock
+from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.counters import Counters
 from headrace.broker.maintenance import Task
 from headrace.broker.settings import ArchiveSettings
@@ -102,7 +103,7 @@ class ArchiveTasks:
         except (Closed, _LeaseLost):
             return
         except Exception as error:  # also of a kind that nobody expects: the topics after this one come first
-            if opened.topic.ended is not None:
+            if Notifications(self._topics).was_deleted(opened, error):
                 return
             self._counters.add("archive_failures", 1)
             log.archive_failure = str(error) or repr(error)

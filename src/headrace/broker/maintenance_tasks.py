@@ -51,6 +51,7 @@ class MaintenanceTasks:
         self._clock = clock
         self._counters = counters
         self._clock_watch = ClockWatch(clock)
+        self._notifications = Notifications(topics)
         self._servers = servers
         # The servers that ran when members were last adopted.
         self._running: set[str] | None = None
@@ -104,12 +105,12 @@ class MaintenanceTasks:
     def poll_waiting_topics(self) -> None:
         """Poll for messages of other servers, in case a notification was lost."""
         if self._store.signals is not None:
-            Notifications(self._topics).poll_waiting_topics()
+            self._notifications.poll_waiting_topics()
 
     def compare_topics(self) -> None:
         """Poll for topics that other servers created, changed or deleted, in case a notification was lost."""
         if self._store.signals is not None:
-            Notifications(self._topics).compare_topics()
+            self._notifications.compare_topics()
 
     def forget_consumers(self) -> None:
         """Delete consumers of the queue API that were idle too long."""
@@ -185,11 +186,14 @@ class MaintenanceTasks:
 
     def _for_each(self, chore: Callable[[OpenTopic], None]) -> None:
         for opened in self._topics.all():
-            try:
-                chore(opened)
-            except (HeadraceError, OSError):
-                if opened.topic.ended is None:
-                    logger.exception("maintenance of topic %r failed", opened.record.name)
+            self._attempt(opened, chore)
+
+    def _attempt(self, opened: OpenTopic, chore: Callable[[OpenTopic], None]) -> None:
+        try:
+            chore(opened)
+        except (HeadraceError, OSError) as error:
+            if not self._notifications.was_deleted(opened, error):
+                logger.exception("maintenance of topic %r failed", opened.record.name)
 
     def _count(self, name: str, count: int) -> None:
         self._counters.add(name, count)

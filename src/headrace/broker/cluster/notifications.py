@@ -16,7 +16,7 @@ import logging
 
 from headrace.broker.cluster.announcements import COMMIT, GROUP, TOPICS, parse_notification
 from headrace.broker.topics.registry import OpenTopic, Topics
-from headrace.core.errors import HeadraceError, TopicDeleted
+from headrace.core.errors import HeadraceError, TableMissing, TopicDeleted
 
 logger = logging.getLogger(__name__)
 
@@ -53,13 +53,17 @@ class Notifications:
         except HeadraceError as error:
             logger.warning("cannot check the topics of other servers, will retry: %s", error)
 
+    def was_deleted(self, opened: OpenTopic, error: Exception) -> bool:
+        """Whether work on a topic failed because it was deleted, perhaps by another server a moment ago."""
+        if opened.topic.ended is None and isinstance(error, TopicDeleted | TableMissing):
+            self.compare_topics()
+        return opened.topic.ended is not None
+
     def _poll(self, opened: OpenTopic, is_group: bool) -> None:
         if is_group:
             opened.groups.forget()
         try:
             opened.topic.wake_changed(everyone=is_group)
-        except TopicDeleted:
-            self.compare_topics()
         except HeadraceError as error:
-            if opened.topic.ended is None:
+            if not self.was_deleted(opened, error):
                 logger.warning("cannot check topic %r, will retry: %s", opened.record.name, error)
