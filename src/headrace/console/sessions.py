@@ -34,6 +34,8 @@ TOKEN_CHARACTERS_MAX: Final = 500
 CALL_SECONDS: Final = 8.0
 # How long a page is drawn before it is shown with what there is: its calls may wait for others of its session.
 PAGE_SECONDS: Final = 12.0
+# How long a page waits for its browser, which may be slow, before it does what needs one.
+BROWSER_SECONDS: Final = 60.0
 # How many pages a session may have open: each takes about a megabyte.
 PAGES_MAX: Final = 200
 # A page that shows samples only does not call the broker: its token is checked this often.

@@ -74,7 +74,7 @@ class Frame:
                 visit.show_known_attention()
                 built = build(visit)
                 try:
-                    async with asyncio.timeout(PAGE_SECONDS):
+                    async with asyncio.timeout(PAGE_SECONDS) as visit.patience:
                         if built is not None:
                             await built
                 except TimeoutError:

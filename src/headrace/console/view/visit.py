@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -12,7 +13,7 @@ from starlette.datastructures import QueryParams
 from headrace import aio
 from headrace.console.monitor.history import History
 from headrace.console.monitor.poller import Poller
-from headrace.console.sessions import Sessions, SignedIn
+from headrace.console.sessions import BROWSER_SECONDS, PAGE_SECONDS, Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
 from headrace.console.sign_in import PATH
 from headrace.console.view import text
@@ -26,7 +27,7 @@ from headrace.core.text import counted, duration_shown
 class Visit:
     """An open page: who looks at it, with which query, its banner, how old its figures are, and the badge.
 
-    addresses: by tab, the address that shows what the page shows now.
+    addresses: by tab, the address that shows what the page shows now. patience: how long the page may take.
     """
 
     session: SignedIn
@@ -38,6 +39,7 @@ class Visit:
     age: ui.label
     badge: ui.badge
     addresses: dict[str, str] = field(default_factory=dict)
+    patience: asyncio.Timeout | None = None
     _is_asking: bool = False
 
     @property
@@ -49,6 +51,16 @@ class Visit:
     def history(self) -> History:
         """The history of samples."""
         return self.poller.history
+
+    async def connected(self) -> None:
+        """Wait for the browser, before what needs it; a slow one takes none of the time that the server has."""
+        client, now, patience = ui.context.client, asyncio.get_running_loop().time, self.patience
+        if client.has_socket_connection:
+            return
+        assert patience is not None, "the page is being drawn"
+        patience.reschedule(now() + BROWSER_SECONDS)
+        await client.connected()
+        patience.reschedule(now() + PAGE_SECONDS)
 
     def on_sample(self, refresh: Callable[[], object]) -> None:
         """Call this after every poll, while the page is open and its session lasts."""

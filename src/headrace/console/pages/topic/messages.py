@@ -41,12 +41,12 @@ async def build(visit: Visit, topic: TopicDescription) -> None:
     page = _Messages(visit, topic, asked)
     page.draw()
     if asked.time is not None:
-        await ui.context.client.connected()
+        await visit.connected()
         await page.show_time(asked.time)
     await page.load()
     background_tasks.create(page.follow(), name="follow a topic")
     if asked.search or asked.message is not None:
-        await ui.context.client.connected()
+        await visit.connected()
         await page.resume(asked)
 
 
@@ -72,6 +72,8 @@ class _Messages:
         self._asked = asked
         self._typed = TypedValues(topic.settings.value_schema)
         self._tail: Tail | None = None
+        # The last reading failed: it is repeated.
+        self._has_failed = False
         self._is_held = False
         self._time_shown: datetime | None = None
         self._place: Place | None = None
@@ -189,6 +191,9 @@ class _Messages:
 
     async def load(self) -> None:
         """Read what the toolbar asks for."""
+        self._has_failed = not await self._is_loaded()
+
+    async def _is_loaded(self) -> bool:
         with self._visit.reporting(in_banner=True):
             self._topic = await self._visit.client.describe_topic(self._topic.name)
             wanted = await self._wanted()
@@ -199,9 +204,11 @@ class _Messages:
                 note = f"{found.partitions_left_out:,} more partitions have messages: choose one"
             self._show(found.messages, note)
             self._note_address()
+            return True
+        return False
 
     def _show_found(self, found: list[Message]) -> None:
-        self._tail = None
+        self._tail, self._has_failed = None, False
         self._live.set_visibility(False)
         self._show(found, "", "Nothing found yet")
         self._note_address()
@@ -219,6 +226,9 @@ class _Messages:
         while not self._client.is_deleted and not self._visit.session.is_over:
             tail = self._tail
             await asyncio.sleep(1.0 if tail is None else tail.interval_seconds)
+            if self._has_failed and not self._client.is_deleted:
+                with self._client:
+                    await self.load()
             tail = self._tail
             if tail is None or not self._live.value or self._is_held or self._client.is_deleted:
                 continue
