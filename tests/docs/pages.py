@@ -21,7 +21,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ import psycopg
 
 from headrace.spark.pipeline.definition.load import parse
 from tests.cli.processes import ROOT, Server, environment
-from tests.docs.counts import BLOCKS_RUN, Record
+from tests.docs.counts import Record, counting
 
 LANGUAGES: Final = frozenset({"bash", "python", "output", "toml", "sql", "text"})
 # Pages that start Spark are run by tests/spark/test_pages.py, and these of them by tests/pipeline/test_pages.py.
@@ -129,10 +128,11 @@ class Scratch:
 
     def run_page(self, page: str, record: Record) -> None:
         """Run all blocks of a page and record how many; a failure names the block and shows what it printed."""
-        found = blocks(page)
-        for block in found:
-            self.run(block)
-        record(BLOCKS_RUN, dict(Counter(block.language for block in found if block.language != "text")))
+        found = [block for block in blocks(page) if block.language != "text"]
+        with counting((block.language for block in found), record) as succeeded:
+            for block in found:
+                self.run(block)
+                succeeded[block.language] += 1
 
     def run(self, block: Block) -> str:
         """Run one block; what it printed."""

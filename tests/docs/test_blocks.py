@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import Server
-from tests.docs.counts import Record
+from tests.docs.counts import BLOCKS_LEFT, BLOCKS_RUN, Record, counting, summary
 from tests.docs.pages import LANGUAGES, SPARK_PAGES, Block, Scratch, blocks, pages
 from tests.postgres_server import PostgresServer
 
@@ -73,6 +73,16 @@ def test_blocks_of_the_postgres_page_run_in_order(
         for role in ROLES:
             connection.execute(_CREATE_ROLE.replace("ROLE_NAME", role).encode())
         Scratch(tmp_path, server, connection).run_page(ON_POSTGRES, record_property)
+
+
+def test_blocks_that_fail_are_counted_and_so_are_those_after_them() -> None:
+    recorded: dict[str, object] = {}
+    with pytest.raises(ZeroDivisionError), counting(["bash", "bash", "python"], recorded.__setitem__) as succeeded:
+        succeeded["bash"] += 1
+        raise ZeroDivisionError
+    assert recorded == {BLOCKS_RUN: {"bash": 1}, BLOCKS_LEFT: 2}
+    pages = [({"bash": 1}, 2), ({"bash": 2, "output": 1}, 0)]
+    assert summary(pages) == "4 blocks of 2 pages: 3 bash, 1 output; 1 failed, 1 not reached"
 
 
 @pytest.mark.parametrize("flags", ["-s", "-s -o /dev/null", "-s -w ' '"])
