@@ -165,6 +165,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         "SCRAM_ITERATIONS": "how often SCRAM hashes a password",
         "SCRAM_NONCE_BYTES_MAX": "nonce of a client of SCRAM",
         "SCRAM_SALT_BYTES": "salt of SCRAM",
+        "GRACE_SECONDS_MAX": "the longest `--grace` of the first token, in which callers without one are served",
         "VALUE_SLICE_ROWS": "values that are parsed at once",
         "VALUE_SLICE_BYTES": "bytes of values that are parsed at once",
         "HEALTH_CHECK_SECONDS": "time between two judgments of health",

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.broker.access import Access
 from headrace.core.errors import InvalidInput, Unauthenticated
-from headrace.core.rights import Right
+from headrace.core.rights import ANYONE, Right
 from headrace.storage.interface import Store
 from headrace.storage.open import open_store
 from headrace.storage.tokens import TokenRecord
@@ -108,6 +108,58 @@ def test_a_token_ends(store: Store) -> None:
     assert access.version > before and not access.is_open()
     with pytest.raises(Unauthenticated):
         access.authenticate(None)
+
+
+def test_the_first_token_may_leave_time_to_those_without_one(store: Store) -> None:
+    clock = SettableClock()
+    access, elsewhere = Access(store.catalog, clock), Access(store.catalog, clock)
+    strict = Access(store.catalog, clock, must_authenticate=True)
+    assert access.grace_until_us() is None, "without tokens there is nothing to wait for"
+    record, token = access.create("admin", [("*", list(Right))], grace_seconds=600)
+    elsewhere.create("till", [("*", ["read"])])
+    assert record.grace_until_us == clock.now_us() + 600_000_000
+    for each in (access, elsewhere):
+        assert each.is_open() and each.grace_until_us() == record.grace_until_us
+        assert each.authenticate(None) == each.authenticate(None, "nobody") == ANYONE
+        assert each.authenticate(token).name == "admin"
+        assert each.authenticate(None, "till").name == "till"
+        with pytest.raises(Unauthenticated, match="unknown"):
+            each.authenticate("hr_wrong_token")
+    assert not strict.is_open() and strict.grace_until_us() is None
+    with pytest.raises(Unauthenticated):
+        strict.authenticate(None)
+    clock.step(600)
+    for each in (access, elsewhere):
+        before = each.version
+        assert not each.is_open() and each.grace_until_us() is None
+        with pytest.raises(Unauthenticated, match="no token was sent"):
+            each.authenticate(None)
+        with pytest.raises(Unauthenticated, match="client certificate, 'nobody'"):
+            each.authenticate(None, "nobody")
+        each.forget()
+        each.refresh()
+        assert each.version > before, "who holds a lease is asked again"
+
+
+def test_the_time_for_those_without_a_token_ends_with_the_token_that_gave_it(store: Store) -> None:
+    access = Access(store.catalog)
+    record, _ = access.create("admin", [("*", list(Right))], grace_seconds=600)
+    with pytest.raises(InvalidInput, match="only the first token"):
+        access.create("second", [("*", list(Right))], grace_seconds=600)
+    access.create("second", [("*", list(Right))])
+    assert access.authenticate(None) == ANYONE
+    before = access.version
+    access.revoke(record.id)
+    with pytest.raises(Unauthenticated):
+        access.authenticate(None)
+    assert access.version > before
+
+
+@pytest.mark.parametrize("seconds", [0.5, -1, 8 * DAY_SECONDS, float("nan")])
+def test_the_time_for_those_without_a_token_is_bounded(store: Store, seconds: float) -> None:
+    with pytest.raises(InvalidInput, match="1 second to 7 days") as caught:
+        Access(store.catalog).create("till", [("*", ["read"])], grace_seconds=seconds)
+    assert caught.value.field == "grace"
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 1e12, float("nan")])

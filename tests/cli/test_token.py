@@ -218,8 +218,9 @@ def test_the_first_token_of_a_server_in_use_says_who_will_be_refused(tmp_path: P
             with client.consumer("orders", group="billing"):
                 said = headrace("token", "create", "admin", *url).refused(2)
                 assert said == (
-                    "with the first token every caller without one is refused within a second; in use: 1 topic, "
-                    "group billing of orders (1 member), producer till-7 of orders: add --yes to confirm"
+                    "with the first token every caller without one is refused within a second (later with --grace "
+                    "10m); in use: 1 topic, group billing of orders (1 member), producer till-7 of orders: "
+                    "add --yes to confirm"
                 )
             said = headrace("token", "create", "admin", *store).refused(2)
             assert "in use: 1 topic, group billing of orders: add --yes" in said

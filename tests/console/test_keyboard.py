@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
+from headrace.console.sessions import PAGE_SECONDS
 from tests.console.conftest import Site, Visit
 
 AVRO = json.dumps({"type": "record", "name": "order", "fields": [
@@ -220,6 +222,19 @@ def test_values_of_a_schema_are_decoded(site: Site, visit: Visit) -> None:
     expect(found.locator("tbody tr")).to_contain_text('"customer": "ann"')
 
 
+def test_a_browser_may_take_longer_than_a_server(visit: Visit, site: Site) -> None:
+    page = visit("/server")
+
+    def load_slowly(route: Route) -> None:
+        time.sleep(PAGE_SECONDS + 1)
+        route.continue_()
+
+    page.route("**/nicegui.js", load_slowly)
+    page.goto(f"{site.console.url}/topic?name=orders&tab=messages&kind=expression&search=value.amount+%3D%3D+502")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_role("status").filter(has_text="1 found")).to_be_visible()
+
+
 def test_a_badge_says_on_every_page_that_something_needs_attention(visit: Visit) -> None:
     page = visit("/server")
     badge = page.locator(".hr-badge")
@@ -241,3 +256,35 @@ def test_a_phone_keeps_key_and_partition(visit: Visit) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     value, whole = row.locator(".hr-cut").bounding_box(), row.bounding_box()
     assert value is not None and whole is not None and value["width"] > 0.9 * whole["width"]
+
+
+def test_a_list_that_could_not_be_read_is_read_again(site: Site, visit: Visit) -> None:
+    page = visit("/topic?name=orders")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    site.server.kill()
+    try:
+        page.locator(".q-select", has_text="messages").click()
+        page.get_by_role("option", name="25", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
+    finally:
+        site.server.start()
+    expect(page.locator("tbody tr")).to_have_count(25)
+
+
+def test_the_first_token_may_leave_time_to_callers_without_one(site: Site, visit: Visit) -> None:
+    page = visit("/access")
+    page.get_by_role("button", name="Create token").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("It is the first one")
+    dialog.get_by_label("Name of its user").fill("ada")
+    dialog.get_by_label("Refuse them only after (empty: at once)").fill("10")
+    dialog.get_by_text("Full access").click()
+    dialog.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("Save this token now")).to_be_visible()
+    (token,) = site.client.list_tokens()
+    assert token.grace_until_us is not None and token.grace_until_us - token.created_us == 600_000_000
+    page.get_by_role("button", name="I have saved it").click()
+    page.get_by_role("button", name="Create token").click()
+    expect(dialog.get_by_label("Name of its user")).to_be_visible()
+    expect(dialog.get_by_text("It is the first one")).to_have_count(0)
+    assert site.client.revoke_token(token.id)

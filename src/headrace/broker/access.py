@@ -5,6 +5,9 @@ it is created. Without any tokens everyone has full access, so a server without 
 server that other machines can reach denies everyone once its last token is revoked. Tokens are read again every second,
 so changes by another process take effect within that time.
 
+The first token of a store may come with a grace period, stored with it: until its end callers without a token are
+served as before, except by servers that require tokens anyway. A wrong token is refused at once.
+
 A client may prove by SCRAM that it knows a token, without sending it: the keys for that are stored when a token is
 created.
 
@@ -30,14 +33,14 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.broker.clock import Clock, SystemClock
 from headrace.core.errors import HeadraceError, InvalidInput, Unauthenticated
 from headrace.core.hashes.scram import ScramSecret, secret_of
 from headrace.core.health.rules import EXPIRED_SECONDS_MAX, ends_soon
-from headrace.core.limits import MICROSECONDS, SCRAM_SALT_BYTES
+from headrace.core.limits import GRACE_SECONDS_MAX, MICROSECONDS, SCRAM_SALT_BYTES
 from headrace.core.names import check_id
 from headrace.core.reports.descriptions import TokenDescription
 from headrace.core.rights import ALL, ANYONE, NO_OWNERS, Caller, Grant, ProducerOwners, check_grants, has_full_access
@@ -75,6 +78,7 @@ class Access:
         self._tokens: dict[str, TokenRecord] = {}
         self._looked_us = 0
         self._has_tokens = False
+        self._grace_until_us = 0
         self._owners = NO_OWNERS
         self._grants: frozenset[Grant] = frozenset()
         self._fresh_lock = threading.Lock()
@@ -103,19 +107,21 @@ class Access:
         return text
 
     def is_open(self) -> bool:
-        """Whether everyone has full access, because there are no tokens."""
+        """Whether callers without a token have full access: there are no tokens, or their grace period lasts."""
         self._known()
-        return not self._has_tokens and not self._must_authenticate
+        return not self._must_authenticate and (not self._has_tokens or self._clock.now_us() < self._grace_until_us)
+
+    def grace_until_us(self) -> int | None:
+        """Until when callers without a token are served although there are tokens; None if they are not."""
+        return self._grace_until_us if self.is_open() and self._has_tokens else None
 
     def authenticate(self, token: str | ProvenToken | None, certificate_name: str | None = None) -> Caller:
         """The caller of this token, or, without one, of a verified certificate of this name."""
         known = self._known()
         if not self._has_tokens and not self._must_authenticate:
             return ANYONE
-        if not token and certificate_name:
-            return self._admitted(self._named(known, certificate_name))
         if not token:
-            raise Unauthenticated("no token was sent")
+            return self._without_token(known, certificate_name)
         proven = token if isinstance(token, ProvenToken) else _given(token)
         record = None if proven is None else known.get(proven.id) or self._lent.get(proven.id)
         expected = record.secret_hash if record is not None else _hashed("")
@@ -126,6 +132,16 @@ class Access:
             raise Unauthenticated("the token has expired")
         return self._admitted(record)
 
+    def _without_token(self, known: dict[str, TokenRecord], certificate_name: str | None) -> Caller:
+        record = self._named(known, certificate_name) if certificate_name else None
+        if record is not None:
+            return self._admitted(record)
+        if self.is_open():
+            return ANYONE
+        if certificate_name:
+            raise Unauthenticated(f"no valid token has the name of the client certificate, {certificate_name[:100]!r}")
+        raise Unauthenticated("no token was sent")
+
     def scram(self, token_id: str) -> tuple[ScramSecret, ProvenToken] | None:
         """What a client has to prove for a token, and what it has then; None if there is no such token for SCRAM."""
         record = self._known().get(token_id)
@@ -133,13 +149,11 @@ class Access:
             return None
         return record.scram, ProvenToken(record.id, record.secret_hash)
 
-    def _named(self, known: dict[str, TokenRecord], name: str) -> TokenRecord:
-        """The newest valid token of a name."""
+    def _named(self, known: dict[str, TokenRecord], name: str) -> TokenRecord | None:
+        """The newest valid token of a name, if there is one."""
         now_us = self._clock.now_us()
         named = [token for token in known.values() if token.name == name and not _has_ended(token, now_us)]
-        if not named:
-            raise Unauthenticated(f"no valid token has the name of the client certificate, {name[:100]!r}")
-        return max(named, key=lambda token: (token.created_us, token.id))
+        return max(named, key=lambda token: (token.created_us, token.id), default=None)
 
     def _admitted(self, record: TokenRecord) -> Caller:
         now_us = self._clock.now_us()
@@ -158,10 +172,22 @@ class Access:
         producers: Iterable[str] = ALL,
         life_seconds: float | None = None,
         forward_only: bool = False,
+        grace_seconds: float | None = None,
     ) -> tuple[TokenRecord, str]:
-        """Create a token; its text is returned only here. Without `life_seconds` it never expires."""
+        """Create a token; its text is returned only here. Without `life_seconds` it never expires.
+
+        With `grace_seconds`, which only the first token may have, callers without a token are served that much longer.
+        """
         checked = check_grants(grants, groups, producers, forward_only)
         record, text = self._new(check_id("token name", name), checked, life_seconds)
+        if grace_seconds is not None:
+            if not 1 <= grace_seconds <= GRACE_SECONDS_MAX:
+                rule = f"it must be 1 second to {GRACE_SECONDS_MAX // 86_400} days"
+                raise InvalidInput("grace", f"{grace_seconds:g} seconds", rule)
+            if self.list():
+                rule = "only the first token of a store has a grace period: callers without a token are refused already"
+                raise InvalidInput("grace", f"{grace_seconds:g} seconds", rule)
+            record = replace(record, grace_until_us=record.created_us + int(grace_seconds * MICROSECONDS))
         self._catalog.tokens.add(record)
         self.forget()
         return record, text
@@ -256,8 +282,11 @@ class Access:
                 grants = frozenset(grant for record in records for grant in record.grants)
                 if grants != self._grants:
                     self._grants, self._owners = grants, ProducerOwners(grants)
-                if _valid(tokens, now_us) != _valid(self._tokens, self._looked_us):
+                grace_until_us = max((record.grace_until_us or 0 for record in records), default=0)
+                was_open, is_open = self._looked_us < self._grace_until_us, now_us < grace_until_us
+                if was_open > is_open or _valid(tokens, now_us) != _valid(self._tokens, self._looked_us):
                     self.version += 1
+                self._grace_until_us = grace_until_us
                 self._tokens, self._looked_us = tokens, now_us
                 # Expired tokens still count as tokens: they do not open the server to everyone.
                 self._has_tokens = bool(tokens)
@@ -280,7 +309,8 @@ class Access:
 
 def described(record: TokenRecord) -> TokenDescription:
     """A token without the hash of its secret."""
-    return TokenDescription(record.id, record.name, record.created_us, record.expires_us, record.used_us, record.grants)
+    times = record.created_us, record.expires_us, record.used_us
+    return TokenDescription(record.id, record.name, *times, record.grants, record.grace_until_us)
 
 
 def _has_ended(token: TokenRecord, now_us: int) -> bool:

@@ -152,14 +152,16 @@ class Client:
         producers: Iterable[str] = ("*",),
         life_seconds: float | None = None,
         forward_only: bool = False,
+        grace_seconds: float | None = None,
     ) -> NewToken:
         """Make a token with rights on topics, both as patterns: `[("orders*", ["publish", "read"])]`.
 
         Its text is returned only now. `groups` and `producers` limit it to some groups and producer ids; with
-        `forward_only` commits of Kafka's clients do not move groups back.
+        `forward_only` commits of Kafka's clients do not move groups back. The first token of a store may have
+        `grace_seconds`, in which callers without a token are served as before.
         """
         given = [(pattern, list(rights)) for pattern, rights in grants]
-        limits = tuple(groups), tuple(producers), life_seconds, forward_only
+        limits = tuple(groups), tuple(producers), life_seconds, forward_only, grace_seconds
         return self._calls(wire.CreateToken("*", name, given, *limits))
 
     def rotate_token(self, name: str, keep_seconds: float, life_seconds: float | None = None) -> NewToken:

@@ -147,6 +147,9 @@ SCRAM_ITERATIONS = 4096
 SCRAM_NONCE_BYTES_MAX = 1024
 SCRAM_SALT_BYTES = 16
 
+# How long callers without a token may be served after the first token was created.
+GRACE_SECONDS_MAX = 7 * 86_400
+
 # What a client of Kafka may keep beside a committed offset.
 COMMIT_METADATA_BYTES_MAX = 4096
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 
 def counted(count: int, noun: str) -> str:
     """1 message, 2 messages, 1,000 batches."""
@@ -28,3 +30,8 @@ def duration_shown(seconds: float) -> str:
             parts.append(f"{left // size} {unit}")
             left %= size
     return " ".join(parts[:2])
+
+
+def time_shown(time_us: int) -> str:
+    """Format a time for people, in UTC."""
+    return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

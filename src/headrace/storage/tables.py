@@ -38,8 +38,8 @@ from headrace.core.errors import StoreUnavailable, UnknownFormat
 
 # 2: tokens have an end and a last use. 3: the archive. 4: offsets below which messages were deleted. 5: what Kafka's
 # clients say with a commit, and keys of SCRAM. 6: members of groups on disk, and without times. 7: commits of several
-# topics.
-VERSION: Final = 7
+# topics. 8: until when callers without a token are served.
+VERSION: Final = 8
 
 metadata = MetaData()
 
@@ -145,7 +145,8 @@ all_queue_consumers = Table(
 )
 
 # Access tokens: only the hash of the secret is stored; `grants` is JSON; `used_us` is about when it was last used;
-# `scram` is JSON: salt, iterations and keys of SCRAM, which are null for tokens of earlier versions.
+# `scram` is JSON: salt, iterations and keys of SCRAM, which are null for tokens of earlier versions; `grace_until_us`
+# is of a store's first token: until then callers without one are served.
 all_tokens = Table(
     "all_tokens",
     metadata,
@@ -157,6 +158,7 @@ all_tokens = Table(
     Column("expires_us", BigInteger),
     Column("used_us", BigInteger),
     Column("scram", Text),
+    Column("grace_until_us", BigInteger),
 )
 
 # The last report of each pipeline to the topic that it reads, or else writes: `report` is JSON.
@@ -273,6 +275,7 @@ ADDED_COLUMNS: Final = (
     all_tokens.c.expires_us,
     all_tokens.c.used_us,
     all_tokens.c.scram,
+    all_tokens.c.grace_until_us,
     headrace_catalog.c.storeid,
     headrace_catalog.c.commits,
 )

@@ -21,7 +21,7 @@ _SCRAM: Final = msgspec.json.Decoder(ScramSecret)
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A token as stored: never the secret itself."""
+    """A token as stored: never the secret itself. Until `grace_until_us` callers without a token are served."""
 
     id: str
     name: str
@@ -31,6 +31,7 @@ class TokenRecord:
     expires_us: int | None = None
     used_us: int | None = None
     scram: ScramSecret | None = None
+    grace_until_us: int | None = None
 
 
 class TokenRows:
@@ -81,7 +82,8 @@ class TokenRows:
 def _token(row: Any) -> TokenRecord:
     times = (row.created_us, row.expires_us, row.used_us)
     scram = None if row.scram is None else _SCRAM.decode(row.scram)
-    return TokenRecord(row.tokenid, row.name, row.secret_hash, _GRANTS.decode(row.grants), *times, scram)
+    grants = _GRANTS.decode(row.grants)
+    return TokenRecord(row.tokenid, row.name, row.secret_hash, grants, *times, scram, row.grace_until_us)
 
 
 def _row(token: TokenRecord) -> Insert:
@@ -89,4 +91,4 @@ def _row(token: TokenRecord) -> Insert:
     times = {"created_us": token.created_us, "expires_us": token.expires_us, "used_us": token.used_us}
     grants = msgspec.json.encode(token.grants).decode()
     scram = None if token.scram is None else msgspec.json.encode(token.scram).decode()
-    return insert(all_tokens).values(grants=grants, scram=scram, **times, **values)
+    return insert(all_tokens).values(grants=grants, scram=scram, grace_until_us=token.grace_until_us, **times, **values)

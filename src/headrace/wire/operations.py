@@ -425,7 +425,8 @@ class CreateToken(Operation[NewToken], tag="create_token"):
     """Make a token with rights on the topics that match patterns; `topic` is ignored.
 
     Without a lifetime it never expires. `groups` and `producers` are patterns that limit all its grants; with
-    `forward_only` its commits do not move groups back.
+    `forward_only` its commits do not move groups back. For `grace_seconds` after the first token of a store callers
+    without one are served as before.
     """
 
     need: ClassVar = ADMINISTER
@@ -435,6 +436,7 @@ class CreateToken(Operation[NewToken], tag="create_token"):
     producers: tuple[str, ...] = ("*",)
     life_seconds: float | None = None
     forward_only: bool = False
+    grace_seconds: float | None = None
 
     @property
     def is_repeatable(self) -> bool:

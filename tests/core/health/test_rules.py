@@ -15,6 +15,7 @@ from headrace.core.health.readings import DiskReading, Expiry, GroupReading, Rea
 from headrace.core.health.rules import RULES, finding, judge
 from headrace.core.limits import MICROSECONDS
 from headrace.core.reports.pipelines import ListedState, PipelineDescription, PipelineReport
+from headrace.core.text import time_shown
 
 NOW_US = 1_789_000_000 * MICROSECONDS
 GROUP = ("orders", "billing")
@@ -292,6 +293,14 @@ def test_what_expires_is_found_in_the_last_tenth_of_its_life(
     assert [(each.rule, each.severity, each.problem) for each in found] == (
         [(f"{kind}_expiring", severity, problem)] if severity else []
     )
+
+
+def test_callers_without_a_token_are_a_finding_until_their_time_is_over() -> None:
+    until_us = NOW_US + 90 * MICROSECONDS
+    (found,) = judged(reading(grace_until_us=until_us))
+    assert (found.rule, found.severity, found.place) == ("strangers_served", "warning", Place("store"))
+    assert found.problem == f"callers without a token are served until {time_shown(until_us)}, for 1 m 30 s more"
+    assert judged(reading(grace_until_us=NOW_US)) == []
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -122,6 +122,7 @@ class HealthWatch:
         # Without them nothing is known of members either, and a group would be said to have none.
         outside = read("members", broker.claims.groups)
         disk = read("disk", broker.disk_space)
+        expiries, grace_until_us = read("tokens", self._tokens) or ((), None)
         at_us = self._clock.monotonic_us()
         up_seconds = (at_us - self._started_us) / MICROSECONDS
         if up_seconds >= JOIN_SECONDS:
@@ -136,17 +137,20 @@ class HealthWatch:
             topics=_topics(measured or (), broker.failing_topics()),
             groups=None if measured is None or outside is None else dict(_groups(measured, outside)),
             pipelines=read("pipelines", broker.list_pipelines) or [],
-            expiries=[*(read("tokens", self._tokens) or ()), *self.certificates],
+            expiries=[*expiries, *self.certificates],
+            grace_until_us=grace_until_us,
             unread=unread,
         )
 
-    def _tokens(self) -> list[Expiry]:
-        ending = self._broker.access.ending()
-        return [
+    def _tokens(self) -> tuple[Sequence[Expiry], int | None]:
+        """Tokens that end, and until when callers without one are served."""
+        access = self._broker.access
+        ending = [
             Expiry(Place("token", name=token.name), token.created_us, token.expires_us)
-            for token in ending
+            for token in access.ending()
             if token.expires_us is not None
         ]
+        return ending, access.grace_until_us()
 
 
 def _topics(measured: Sequence[TopicMetrics], failing: dict[str, str]) -> list[TopicReading]:

@@ -48,6 +48,7 @@ class Tokens(Protocol):
         producers: Iterable[str] = ...,
         life_seconds: float | None = None,
         forward_only: bool = False,
+        grace_seconds: float | None = None,
     ) -> NewToken: ...
 
     def rotate_token(self, name: str, keep_seconds: float, life_seconds: float | None = None) -> NewToken: ...
@@ -162,11 +163,12 @@ class StoreTokens:
         producers: Iterable[str] = ("*",),
         life_seconds: float | None = None,
         forward_only: bool = False,
+        grace_seconds: float | None = None,
     ) -> NewToken:
         """Make a token."""
         from headrace.broker.access import described
 
-        record, text = self._access.create(name, grants, groups, producers, life_seconds, forward_only)
+        record, text = self._access.create(name, grants, groups, producers, life_seconds, forward_only, grace_seconds)
         _record("create_token", record.id, record.name)
         return NewToken(described(record), text, [])
 

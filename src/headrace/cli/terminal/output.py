@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -82,8 +81,3 @@ def shown(value: Any) -> str:
 
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
-
-
-def time_shown(time_us: int) -> str:
-    """Format a time for people, in UTC."""
-    return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -113,7 +113,7 @@ class _Tokens:
 
     async def create(self) -> None:
         """Make a token."""
-        await self._refresh_if(await token_dialogs.create(self._visit))
+        await self._refresh_if(await token_dialogs.create(self._visit, is_first=not self._tokens))
 
     async def _rotate(self, event: GenericEventArguments) -> None:
         token = self._find(event.args)

@@ -44,12 +44,14 @@ class _Duration:
         return float(self.number.value) * self.unit.value if self.number.value is not None else None
 
 
-async def create(visit: Visit) -> bool:
+async def create(visit: Visit, is_first: bool) -> bool:
     """Ask for name, rights, limits and expiry, create a token and show it; whether one was made."""
     with ui.dialog() as dialog, ui.card().classes("hr-dialog"):
         ui.label("Create token").classes("hr-title")
-        if visit.session.caller.token_id is None:
+        grace = None
+        if is_first:
             ui.label("It is the first one: every caller without a token is refused from then on.").classes("hr-warn")
+            grace = _Duration.drawn("Refuse them only after (empty: at once)", None, 60)
         name = ui.input("Name of its user").props("outlined dense autofocus maxlength=255").classes("full-width")
         kind = ui.toggle(_KINDS, value="some").props("dense unelevated no-caps padding='4px 12px'")
         explanation = ui.label("Everything, on all topics, tokens and the server.").classes("hr-muted hr-small")
@@ -68,9 +70,10 @@ async def create(visit: Visit) -> bool:
             grants = [(pattern, [right.value]) for right, given in patterns.items() for pattern in given]
             limits = (ALL, ALL) if is_full else (_listed(groups) or ALL, _listed(producers) or ALL)
             forward_only = bool(forward.value) and not is_full
+            grace_seconds = None if grace is None else grace.seconds
             with visit.reporting():
                 user = (name.value or "").strip()
-                made = await visit.client.create_token(user, grants, *limits, life.seconds, forward_only)
+                made = await visit.client.create_token(user, grants, *limits, life.seconds, forward_only, grace_seconds)
                 dialog.submit(made.text)
 
         _buttons(dialog, "Create", submit)

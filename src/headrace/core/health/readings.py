@@ -67,7 +67,8 @@ class Reading:
     """All of it. `unread` names what could not be read, with the reason: then it is missing here.
 
     up_seconds: since the server started. early_groups: those that existed then, whose members may still be joining
-    again. can_write: whether a small file can be written to the store.
+    again. can_write: whether a small file can be written to the store. grace_until_us: until when callers without a
+    token are served although there are tokens.
     """
 
     now_us: int
@@ -80,6 +81,7 @@ class Reading:
     groups: dict[GroupKey, GroupReading] | None = None
     pipelines: list[PipelineDescription] = field(default_factory=list)
     expiries: list[Expiry] = field(default_factory=list)
+    grace_until_us: int | None = None
     unread: list[tuple[str, str]] = field(default_factory=list)
 
     @property

@@ -22,7 +22,7 @@ from headrace.core.health.findings import HealthFinding, Place, Severity
 from headrace.core.health.history import GroupPast, HealthHistory
 from headrace.core.health.readings import Expiry, GroupReading, Reading, TopicReading
 from headrace.core.limits import MICROSECONDS
-from headrace.core.text import bytes_shown, counted, duration_shown
+from headrace.core.text import bytes_shown, counted, duration_shown, time_shown
 
 # After the start of a server members need this long to join again.
 JOIN_SECONDS: Final = 10
@@ -140,6 +140,13 @@ RULES: Final = {
         "Replace it while both are valid, and give the new one to its users.",
         "headrace token rotate {name}",
     ),
+    "strangers_served": Rule(
+        "warning",
+        "Callers without a token are served",
+        "Give each of them a token before that ends, or it is refused then.",
+        "headrace client list",
+        minutes=15,
+    ),
     "certificate_expiring": Rule(
         "warning",
         "The certificate in {name} expires",
@@ -195,6 +202,7 @@ def judge(reading: Reading, history: HealthHistory) -> list[HealthFinding]:
         *_groups(reading, history),
         *_pipelines(reading),
         *(found for expiry in reading.expiries for found in _expiry(expiry, reading.now_us)),
+        *_strangers(reading),
     ]
 
 
@@ -305,3 +313,11 @@ def _expiry(expiry: Expiry, now_us: int) -> Iterator[HealthFinding]:
         yield finding(rule, expiry.place, f"it expired {duration_shown(-left_seconds)} ago", "critical")
     elif ends_soon(expiry.begin_us, expiry.end_us, now_us):
         yield finding(rule, expiry.place, f"it expires in {duration_shown(left_seconds)}")
+
+
+def _strangers(reading: Reading) -> Iterator[HealthFinding]:
+    until_us = reading.grace_until_us
+    if until_us is not None and until_us > reading.now_us:
+        left = duration_shown((until_us - reading.now_us) / MICROSECONDS)
+        problem = f"callers without a token are served until {time_shown(until_us)}, for {left} more"
+        yield finding("strangers_served", Place("store"), problem)

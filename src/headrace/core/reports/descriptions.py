@@ -124,7 +124,10 @@ class ServerDescription:
 
 @dataclass(frozen=True, slots=True)
 class TokenDescription:
-    """A token without its secret: when it was made, ends (None: never) and was last used, and its grants."""
+    """A token without its secret: when it was made, ends (None: never) and was last used, and its grants.
+
+    grace_until_us: of the first token of a store, until when callers without a token are served.
+    """
 
     id: str
     name: str
@@ -132,6 +135,7 @@ class TokenDescription:
     expires_us: int | None
     used_us: int | None
     grants: tuple[Grant, ...]
+    grace_until_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ GROUP = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0
         ("UPDATE all_topics SET deleted_before = '[\"x\"]'", "Expected `int`"),
         ("INSERT INTO all_groups VALUES (1, 'b', NULL, 0, '-1', 0, 0)", "read_from"),
         ("INSERT INTO all_groups VALUES (1, '', NULL, 0, '0', 0, 0)", "group name"),
-        ("INSERT INTO all_tokens VALUES ('id', 'name', 'hash', '[1]', 0, NULL, 5, NULL)", "tokenid 'id'"),
+        ("INSERT INTO all_tokens VALUES ('id', 'name', 'hash', '[1]', 0, NULL, 5, NULL, 9)", "tokenid 'id'"),
         (
-            "INSERT INTO all_tokens VALUES ('id', 'name', 'hash', '[]', 0, NULL, 5, '{}')",
+            "INSERT INTO all_tokens VALUES ('id', 'name', 'hash', '[]', 0, NULL, 5, '{}', NULL)",
             "tokenid 'id': Object missing",
         ),
         ("INSERT INTO all_consumers VALUES (1, 'nobody', 0, 0, NULL, NULL, NULL)", "there is no such group"),
@@ -40,7 +40,9 @@ GROUP = "INSERT INTO all_groups VALUES (1, 'billing', NULL, 0, '\"earliest\"', 0
 )
 def test_rows_that_break_a_rule(tmp_path: Path, statement: str, told: str) -> None:
     patient = Patient(tmp_path, commits=1)
-    patient.sql(GROUP, "INSERT INTO all_tokens VALUES ('good', 'n', 'hash', '[]', 0, NULL, NULL, NULL)", statement)
+    patient.sql(
+        GROUP, "INSERT INTO all_tokens VALUES ('good', 'n', 'hash', '[]', 0, NULL, NULL, NULL, NULL)", statement
+    )
     findings = patient.examine().findings
     assert findings and findings[0].kind == "damage"
     assert findings[0].file.endswith("catalog.sqlite")

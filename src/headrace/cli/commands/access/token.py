@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,8 +13,9 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Yes, confirm
 from headrace.cli.options.topic_settings import parse_amount
-from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.cli.terminal.output import print_json, print_line, print_note, print_table
 from headrace.core.amounts import SECONDS
+from headrace.core.text import time_shown
 
 if TYPE_CHECKING:
     from headrace.core.reports.descriptions import NewToken, TokenDescription
@@ -93,6 +95,14 @@ def create(
         bool, typer.Option("--forward-only", help="Commits of Kafka's clients must not move groups back.")
     ] = False,
     expires: Expires = None,
+    grace: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the first token: serve callers without a token for this time as before: 10m, 1h, at most 7d. "
+            "`headrace status` shows how long it lasts.",
+            metavar="TIME",
+        ),
+    ] = None,
     yes: Yes = False,
     place: TokenStore,
     as_json: Json = False,
@@ -101,6 +111,7 @@ def create(
     """Create a token and print it once. Without rights it may do everything; * matches any characters.
 
     Once a store has a token, every caller needs one: the first token of a store that is in use asks for confirmation.
+    With --grace it takes effect later, so that programs can be given tokens meanwhile.
     """
     from headrace.cli.remote.tokens import opened, users_without_token
     from headrace.core.rights import ALL, Right
@@ -108,20 +119,22 @@ def create(
     patterns = {Right.PUBLISH: publish or [], Right.READ: read or [], Right.MANAGE: manage or []}
     grants = [(pattern, [right.value]) for right, each in patterns.items() for pattern in each]
     life_seconds = None if expires is None else parse_amount("--expires", expires, SECONDS)
+    grace_seconds = None if grace is None else parse_amount("--grace", grace, SECONDS)
     everything = [("*", [right.value for right in Right])]
     with opened(server, place.store, place.audit_log) as tokens:
-        _confirm_first(users_without_token(tokens), yes)
-        limits = group or ALL, producer or ALL, life_seconds, forward_only
+        _confirm_first(users_without_token(tokens), grace, yes)
+        limits = group or ALL, producer or ALL, life_seconds, forward_only, grace_seconds
         made = tokens.create_token(name, grants or everything, *limits)
     _print_new(made, as_json)
 
 
-def _confirm_first(users: list[str], is_confirmed: bool) -> None:
+def _confirm_first(users: list[str], grace: str | None, is_confirmed: bool) -> None:
     """Ask before the first token, which shuts out everybody else."""
     if users:
         rest = [f"and {len(users) - _USERS_SHOWN} more"] if len(users) > _USERS_SHOWN else []
         shown = ", ".join(users[:_USERS_SHOWN] + rest)
-        what = f"with the first token every caller without one is refused within a second; in use: {shown}"
+        when = "within a second (later with --grace 10m)" if grace is None else f"after {grace}"
+        what = f"with the first token every caller without one is refused {when}; in use: {shown}"
         if sys.stdin.isatty() and not is_confirmed:
             print_note(what)
         confirm("Create the first token?", what, is_confirmed)
@@ -162,6 +175,8 @@ def _print_new(made: NewToken, as_json: bool) -> None:
         return
     print_line(made.text)
     end = "" if token.expires_us is None else f"expires {time_shown(token.expires_us)}; "
+    if token.grace_until_us is not None:
+        print_note(_grace_shown(token.grace_until_us))
     print_note(f"token {token.id} for {token.name}: {end}save it now, it is not shown again; pass it as HEADRACE_TOKEN")
 
 
@@ -194,6 +209,9 @@ def list_tokens(*, place: TokenStore, as_json: Json = False, server: ServerOptio
                 for each in records
             ],
         )
+        graces = [each.grace_until_us for each in records if each.grace_until_us is not None]
+        if graces and max(graces) > time.time_ns() // 1000:
+            print_note(_grace_shown(max(graces)))
 
 
 @app.command("revoke")
@@ -216,6 +234,10 @@ def revoke(
         print_note("it was the last token: everyone on the server's machine has full access now")
 
 
+def _grace_shown(until_us: int) -> str:
+    return f"callers without a token are served until {time_shown(until_us)}"
+
+
 def _shown(token: TokenDescription) -> dict[str, Any]:
     groups, producers = _limits(token)
     return {
@@ -224,6 +246,7 @@ def _shown(token: TokenDescription) -> dict[str, Any]:
         "created_us": token.created_us,
         "expires_us": token.expires_us,
         "used_us": token.used_us,
+        "grace_until_us": token.grace_until_us,
         "rights": _rights(token),
         "groups": groups,
         "producers": producers,

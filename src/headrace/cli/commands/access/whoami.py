@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions
-from headrace.cli.terminal.output import print_json, print_line, print_table, time_shown
+from headrace.cli.terminal.output import print_json, print_line, print_table
+from headrace.core.text import time_shown
 
 EXAMPLES = "Example: HEADRACE_TOKEN=hr_… headrace whoami --url headrace+tls://broker:7071"
 

@@ -14,12 +14,12 @@ from headrace.cli.options.completion import complete_topics
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.negative_arguments import NegativeArguments
 from headrace.cli.options.shared import Group, Json, ServerOptions, Yes, confirm
-from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.cli.terminal.output import print_json, print_line, print_note, print_table
 from headrace.core.errors import InvalidInput
 from headrace.core.groups.moves import Move, Onward, moves, parse_onward
 from headrace.core.names import check_group_name
 from headrace.core.positions import Position, moment
-from headrace.core.text import counted
+from headrace.core.text import counted, time_shown
 
 if TYPE_CHECKING:
     from headrace.client import Client

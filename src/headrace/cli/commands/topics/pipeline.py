@@ -21,8 +21,9 @@ import typer
 from headrace.cli.exits import Exit, Failure, exit_of
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions
-from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.cli.terminal.output import print_json, print_line, print_note, print_table
 from headrace.core.errors import HeadraceError, InvalidInput
+from headrace.core.text import time_shown
 from headrace.extras import needing
 
 if TYPE_CHECKING:

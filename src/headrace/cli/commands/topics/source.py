@@ -9,7 +9,8 @@ import typer
 
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, Yes, confirm
-from headrace.cli.terminal.output import print_json, print_line, print_table, time_shown
+from headrace.cli.terminal.output import print_json, print_line, print_table
+from headrace.core.text import time_shown
 
 app = typer.Typer(
     help="List and reset the sources (producer id and message group id) of a topic.",

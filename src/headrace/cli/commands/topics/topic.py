@@ -12,9 +12,9 @@ from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions, Topic, Yes, confirm
 from headrace.cli.options.topic_settings import SettingsGiven, parse_amount
-from headrace.cli.terminal.output import print_json, print_line, print_note, print_table, time_shown
+from headrace.cli.terminal.output import print_json, print_line, print_note, print_table
 from headrace.core.amounts import NONE, RETENTION_SUGGESTED, SECONDS
-from headrace.core.text import bytes_shown, counted
+from headrace.core.text import bytes_shown, counted, time_shown
 
 if TYPE_CHECKING:
     from headrace.client import Client

@@ -43,7 +43,8 @@ _TOPIC_TEXTS: Final = ("topickey", "topicname", "settings", "deleted_before")
 _OTHER_TEXTS: Final = ("groupname", "read_from", "tokenid", "name", "grants", "secret_hash", "ends", "holder", "scram")
 _TEXTS: Final = frozenset((*_TOPIC_TEXTS, *_OTHER_TEXTS))
 _BYTES: Final = frozenset(("metadata",))
-_NULLABLE: Final = ("consumers", "expires_us", "used_us", "holder", "committed", "leader_epoch", "metadata", "scram")
+_NULLABLE_TIMES: Final = ("expires_us", "used_us", "grace_until_us")
+_NULLABLE: Final = (*_NULLABLE_TIMES, "consumers", "holder", "committed", "leader_epoch", "metadata", "scram")
 _ARCHIVE_VERSION: Final = 3
 
 
