@@ -1,10 +1,10 @@
 """A random life of a durable broker and of a memory broker side by side: every answer must be the same.
 
 The memory engine says what is right, since it is too plain to be wrong in the ways the others can be. A seed gives
-the whole life: publishes of many shapes, reads, groups, members, altered and deleted topics, time, maintenance, and
-restarts and crashes of the durable broker. On a database two servers take turns, step by step. Where engines may
-differ they are held to what must be true of both: retention drops segments on disk and commits in memory, and a limit
-in bytes is met by whole messages counted with or without overhead.
+the whole life: publishes of many shapes, transactions over topics and groups, reads, groups, members, altered and
+deleted topics, time, maintenance, and restarts and crashes of the durable broker. On a database two servers take turns,
+step by step. Where engines may differ they are held to what must be true of both: retention drops segments on disk and
+commits in memory, and a limit in bytes is met by whole messages counted with or without overhead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from headrace.core.errors import HeadraceError, OffsetOutOfRange, StorageError
 from headrace.core.messages import PUBLISH_SCHEMA, message_sizes
 from headrace.core.publish.receipts import Receipts
 from headrace.core.publish.state import CommitKey
-from headrace.core.reports.descriptions import GroupDescription, Staged, TopicDescription
+from headrace.core.reports.descriptions import (
+    GroupDescription,
+    Staged,
+    TopicDescription,
+    TransactionOffsets,
+    TransactionOutcome,
+)
 from tests.broker.background import publish_together
 from tests.broker.clock import SettableClock
 from tests.broker.sites import DISK, DURABLE_ENGINES, MEMORY, POSTGRES, Engine, Site
@@ -87,7 +93,8 @@ class Life:
         self.random = random.Random(seed)
         self._topics: list[str] = []
         self._seqno: dict[tuple[str | None, str | None], int] = {}
-        self._staged: list[Staged] = []
+        # With the topic of each.
+        self._staged: list[tuple[str, Staged]] = []
         self._number = 0
 
     def _one_of(self, values: Any) -> Any:
@@ -175,23 +182,45 @@ class Life:
         topic, batches = self._topic(), [self.batch() for _ in range(self.random.randint(1, 3))]
         return lambda broker: publish_together(broker, topic, batches)
 
-    def _key(self) -> CommitKey | None:
-        return CommitKey(self._one_of(WRITERS), self.random.randint(0, 20)) if self._maybe(0.15) else None
+    def _key(self, chance: float = 0.15) -> CommitKey | None:
+        return CommitKey(self._one_of(WRITERS), self.random.randint(0, 20)) if self._maybe(chance) else None
 
     def stage(self) -> Step:
         topic, batch, name = self._topic(), self.batch(), self._one_of(STAGES)
 
         def stage(broker: Broker) -> Staged:
             staged = broker.stage(topic, batch, name)
-            self._staged = [staged, *self._staged[:2]]
+            self._staged = [(topic, staged), *self._staged[:2]]
             return staged
 
         return stage
 
     def publish_staged(self) -> Step:
         topic, key = self._topic(), self._key()
-        named = {staged.stage: staged for staged in self.random.sample(self._staged, min(2, len(self._staged)))}
+        chosen = self.random.sample(self._staged, min(2, len(self._staged)))
+        named = {staged.stage: staged for _, staged in chosen}
         return lambda broker: broker.publish_staged(topic, list(named.values()), key)
+
+    def transaction(self) -> Step:
+        """Messages to some topics and offsets of some groups, by a key that at times was used before.
+
+        At times a topic is named twice, or a stage is one that is published already, or was of another topic's life.
+        """
+        batches = [(self._topic(), self.batch()) for _ in range(self._one_of((0, 1, 2, 2, 3)))]
+        others = self._staged[:1] if self._maybe(0.15) else []
+        offsets = [self._offsets(self._maybe(0.8)) for _ in range(self._one_of((0, 0, 1, 1, 2)))]
+        key, self._number = self._key(0.5), self._number + 1
+        name = f"transaction-{self._number}"
+
+        def transact(broker: Broker) -> TransactionOutcome:
+            stages: dict[str, list[Staged]] = {}
+            for topic, staged in others:
+                stages.setdefault(topic, []).append(staged)
+            for number, (topic, batch) in enumerate(batches):
+                stages.setdefault(topic, []).append(broker.stage(topic, batch, f"{name}-{number}"))
+            return broker.commit_transaction(stages, [asked(broker) for asked in offsets], key)
+
+        return transact
 
     def drop_stages(self) -> Step:
         topic, names = self._topic(), self.random.sample(STAGES, 2)
@@ -256,20 +285,35 @@ class Life:
         topic, group, member = self._topic(), self._one_of(GROUPS), self._member()
         return lambda broker: broker.leave_group(topic, group, member(broker, topic, group))
 
-    def commit(self) -> Step:
-        """Mostly what a member may commit; at times as a stranger, too late, or to a partition of another."""
-        topic, group, member, share = self._topic(), self._one_of(GROUPS), self._member(), self.random.random()
-        is_anonymous, late, is_foreign = self._maybe(0.15), self._one_of((0, 0, 0, 0, 1, None)), self._maybe(0.1)
-        reach = self.random.uniform(0, 1.03)
+    def _offsets(self, is_known: bool = False) -> Callable[[Broker], TransactionOffsets]:
+        """Mostly what a member may commit; at times as a stranger, too late, or to a partition of another.
 
-        def commit(broker: Broker) -> None:
+        A known group is one that the topic has, by one of its members if it has any.
+        """
+        topic, name_of_group, member, share = self._topic(), self._one_of(GROUPS), self._member(), self.random.random()
+        is_anonymous, late, is_foreign = self._maybe(0.15), self._one_of((0, 0, 0, 0, 1, None)), self._maybe(0.1)
+        reach, share_of_group = self.random.uniform(0, 1.03), self.random.random()
+
+        def offsets(broker: Broker) -> TransactionOffsets:
+            groups = broker.list_groups(topic) if is_known else []
+            group = pick(groups, share_of_group) if groups else name_of_group
             described = broker.describe_group(topic, group)
-            name = None if is_anonymous else member(broker, topic, group)
+            is_alone = is_known and not described.members
+            name = None if is_anonymous or is_alone else member(broker, topic, group)
             own = described.members.get(name or "", [])
             partition = pick(own, share) if own and not is_foreign else pick(list(broker.offsets(topic)), share)
             generation = None if late is None else described.generation - late
             offset = round(reach * broker.offsets(topic)[partition][1])
-            broker.commit_offsets(topic, group, {partition: offset}, name, generation)
+            return TransactionOffsets(topic, group, {partition: offset}, name, generation)
+
+        return offsets
+
+    def commit(self) -> Step:
+        offsets = self._offsets()
+
+        def commit(broker: Broker) -> None:
+            asked = offsets(broker)
+            broker.commit_offsets(asked.topic, asked.group, asked.offsets, asked.member, asked.generation)
 
         return commit
 
@@ -308,6 +352,7 @@ class Life:
             "delete": 1,
             "stage": 6,
             "publish_staged": 4,
+            "transaction": 8,
             "drop_stages": 1,
             "ask_writers": 4,
             "offset_at": 4,
@@ -420,6 +465,9 @@ class Pair:
     def compare_everything(self) -> None:
         """What the two brokers hold, to the last column."""
         assert self.disk.list_topics() == self.memory.list_topics()
+        for writer in WRITERS:
+            keys = [broker.store.catalog.commits.last_key(writer) for broker in (self.disk, self.memory)]
+            assert keys[0] == keys[1]
         for topic in self.memory.list_topics():
             described = plain(self.disk.describe_topic(topic)), plain(self.memory.describe_topic(topic))
             assert described[0] == described[1]

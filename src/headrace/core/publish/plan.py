@@ -140,9 +140,9 @@ def plan_reset(state: TopicState, sources: Sequence[Source], now_us: int) -> Com
 
 
 def plan_close(last: Commit, number: int) -> Commit:
-    """The last frame of a topic in a commit of several topics, behind the frames with messages; it has the number."""
+    """The last frame of a topic in a commit of several topics, behind those with messages and of their time."""
     key = CommitKey(STORE_COMMITS, number)
-    numbers = last.number + 1, last.time_us + 1
+    numbers = last.number + 1, last.time_us
     return Commit(*numbers, NO_MESSAGES, NOWHERE, last.round_robin, (key,), NO_UPDATES, NO_PAYLOADS)
 
 
