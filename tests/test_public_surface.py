@@ -159,6 +159,7 @@ PUBLIC = [
     headrace.aio.AsyncProducer,
     headrace.aio.AsyncConsumer,
     headrace.aio.AsyncFollowing,
+    headrace.aio.AsyncTransaction,
 ]
 
 

@@ -201,8 +201,7 @@ def test_a_range_is_scanned(client: Client) -> None:
 @pytest.mark.parametrize(
     ("plain", "asynchronous", "inside"),
     [
-        # For one thread, while the client for asyncio has several.
-        (Client, AsyncClient, {"transaction"}),
+        (Client, AsyncClient, set()),
         (
             Consumer,
             AsyncConsumer,

@@ -17,5 +17,6 @@ from headrace.aio.client import AsyncClient, connect
 from headrace.aio.consumer import AsyncConsumer
 from headrace.aio.follow import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
+from headrace.aio.transaction import AsyncTransaction
 
-__all__ = ["AsyncClient", "AsyncConsumer", "AsyncFollowing", "AsyncProducer", "connect"]
+__all__ = ["AsyncClient", "AsyncConsumer", "AsyncFollowing", "AsyncProducer", "AsyncTransaction", "connect"]

@@ -48,7 +48,7 @@ class ThreadBridge(Generic[Wrapped]):
 
     def _submit(self, function: Callable[[], Result]) -> asyncio.Future[Result]:
         if self._is_over:
-            raise Closed(f"the {type(self._wrapped).__name__.lower()}")
+            raise Closed(f"the {type(self).__name__.removeprefix('Async').lower()}")
         if tracing.active is not None:
             # The span of the caller is the parent, in a thread too.
             function = partial(copy_context().run, function)

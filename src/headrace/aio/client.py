@@ -10,6 +10,7 @@ from headrace.aio.bridge import Opening, ThreadBridge, awaited, opening, streame
 from headrace.aio.consumer import AsyncConsumer
 from headrace.aio.follow import AsyncFollowing
 from headrace.aio.producer import AsyncProducer
+from headrace.aio.transaction import AsyncTransaction
 from headrace.client import connection as connecting
 from headrace.client.client import Client
 from headrace.client.consumer.base import BaseConsumer
@@ -82,6 +83,10 @@ class AsyncClient(ThreadBridge[Client]):
     drop_stages = awaited(Client.drop_stages)
     last_commit = awaited(Client.last_commit)
     producer = opening(Client.producer, AsyncProducer)
+
+    def transaction(self) -> AsyncTransaction:
+        """Begin a transaction over topics and groups, as `Client.transaction`."""
+        return AsyncTransaction(self._wrapped.transaction())
 
     def consumer(
         self,

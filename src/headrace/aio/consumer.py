@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from headrace.client.message import Message
 from headrace.client.read.start import Start
 from headrace.core.errors import Closed
 from headrace.core.limits import FETCH_MESSAGES_DEFAULT
+from headrace.core.reports.descriptions import TransactionOffsets
 
 
 class AsyncConsumer(ThreadBridge[BaseConsumer[Any]]):
@@ -33,6 +35,16 @@ class AsyncConsumer(ThreadBridge[BaseConsumer[Any]]):
     async def commit(self, offsets: Mapping[Any, int] | None = None) -> list[Any]:
         """Commit the messages returned so far, or given offsets, as `Consumer.commit`."""
         return await self._run(partial(self._wrapped.commit, offsets))
+
+    async def uncommitted(self) -> list[TransactionOffsets]:
+        """What `commit` would commit now: what `AsyncTransaction.send_offsets` sends."""
+        return await self._run(self._wrapped.uncommitted)
+
+    def was_committed(self, offsets: Iterable[TransactionOffsets]) -> None:
+        """A transaction has committed this; called in any thread, done in that of the consumer."""
+        # One that was closed meanwhile has no thread.
+        with suppress(RuntimeError):
+            self._threads.submit(self._wrapped.was_committed, offsets)
 
     async def positions(self) -> dict[Any, int]:
         """The next offset to return, by partition."""

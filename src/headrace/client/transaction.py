@@ -152,6 +152,8 @@ class ClientTransaction:
                 with contextlib.suppress(HeadraceError):
                     self._client.drop_stages(self._names[key], [each.stage for each in staged])
 
+    close = abort
+
     def __enter__(self) -> ClientTransaction:
         return self
 
