@@ -200,6 +200,7 @@ test-oldest-spark:  ## the data source on the oldest Spark that is supported
 campaign: install  ## long random runs: SECONDS=300 a store, KILLS=30, SEED=N
 	$(BIN)/python -m tests.campaign --seconds $(SECONDS) --seed $(SEED) $(CAMPAIGN)
 	$(BIN)/python -m tests.campaign.members --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.campaign.mixed_members --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.campaign.spark_kills --kills $(KILLS) --seed $(SEED)
 	$(PYTEST) -m 'campaign or hypothesis' --hypothesis-profile=campaign --hypothesis-seed=$(SEED)
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,20 +24,25 @@ class CampaignFailed(Exception):
 
 
 class CampaignServer:
-    """One server process after another, on one store and the same two ports."""
+    """One server process after another, on one store and the same ports."""
 
-    def __init__(self, name: str, store: str, directory: Path) -> None:
+    def __init__(self, name: str, store: str, directory: Path, protocols: Sequence[str] = ()) -> None:
+        """`protocols` are served beside HTTP and Flight."""
         self.name = name
         self._store = store
         self._log = directory / f"{name}.log"
         self._clock = directory / f"{name}.clock"
-        self._ports = ReservedPort(), ReservedPort()
+        self._ports = {protocol: ReservedPort() for protocol in ("http", "flight", *protocols)}
         self._process: subprocess.Popen[bytes] | None = None
         self.set_clock(0)
 
     @property
     def url(self) -> str:
-        return f"headrace://127.0.0.1:{self._ports[1].number}"
+        return f"headrace://{self.address('flight')}"
+
+    def address(self, protocol: str) -> str:
+        """Where a protocol is served."""
+        return f"127.0.0.1:{self._ports[protocol].number}"
 
     @property
     def is_running(self) -> bool:
@@ -49,7 +55,6 @@ class CampaignServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        http, flight = (f"127.0.0.1:{port.number}" for port in self._ports)
         command = [
             sys.executable,
             "-m",
@@ -58,10 +63,15 @@ class CampaignServer:
             "serve",
             "--store",
             self._store,
-            "--http",
-            http,
+            "--log-level",
+            "warning",
+            "--log-format",
+            "text",
+            "--fixed",
+            _FIXED,
         ]
-        command += ["--flight", flight, "--log-level", "warning", "--log-format", "text", "--fixed", _FIXED]
+        for protocol in self._ports:
+            command += [f"--{protocol}", self.address(protocol)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=_environment()
@@ -107,7 +117,7 @@ class CampaignServer:
         if self._process is not None:
             self._process.kill()
             self.end(signal.SIGKILL)
-        for port in self._ports:
+        for port in self._ports.values():
             port.close()
 
 

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -99,14 +99,14 @@ class DiskSite(_ServerFaults):
 
     name = "disk"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, protocols: Sequence[str] = ()) -> None:
         super().__init__(directory)
         self._room = directory / "room"
         self._room.mkdir()
         self._is_mounted = _mount(self._room, _ROOM_BYTES)
         self._backups = 0
         self.store = self._room / "store"
-        server = CampaignServer("server", f"file:{self.store}?segment_bytes=65536", directory)
+        server = CampaignServer("server", f"file:{self.store}?segment_bytes=65536", directory, protocols)
         self.servers = [server]
         server.start()
 
@@ -167,11 +167,12 @@ class PostgresSite(_ServerFaults):
 
     name = "postgres"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, protocols: Sequence[str] = ()) -> None:
         super().__init__(directory)
         self._database = PostgresServer({"autovacuum": "on"})
         store = self._database.fresh_url("segment_bytes=65536&retry_seconds=5")
-        self.servers = [CampaignServer(f"server-{number}", store, directory) for number in range(1, _SERVERS + 1)]
+        names = [f"server-{number}" for number in range(1, _SERVERS + 1)]
+        self.servers = [CampaignServer(name, store, directory, protocols) for name in names]
         for server in self.servers:
             server.start()
 
@@ -215,10 +216,10 @@ class PostgresSite(_ServerFaults):
         return f"{row[0] if row else 0} connections of the database ended"
 
 
-def make_site(name: str, directory: Path) -> DiskSite | PostgresSite:
-    """A site by its name."""
+def make_site(name: str, directory: Path, protocols: Sequence[str] = ()) -> DiskSite | PostgresSite:
+    """A site by its name, which serves these protocols beside HTTP and Flight."""
     made = Path(tempfile.mkdtemp(prefix=f"campaign-{name}-", dir=directory))
-    return DiskSite(made) if name == "disk" else PostgresSite(made)
+    return DiskSite(made, protocols) if name == "disk" else PostgresSite(made, protocols)
 
 
 def _mount(directory: Path, size_bytes: int) -> bool:
