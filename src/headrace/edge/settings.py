@@ -8,7 +8,7 @@ is `FIXED`, and a protocol may have another value of its own.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 from msgspec import structs
@@ -137,3 +137,10 @@ class AdvertisedPortSettings(OptionalPortSettings, frozen=True, kw_only=True, fo
         host, _, port = self.advertised.rpartition(":")
         if self.advertised and not (host and port.isdecimal() and 0 < int(port) <= 65535):
             raise InvalidInput("advertised", repr(self.advertised[:100]), "write it as HOST:PORT, or leave it empty")
+
+    def place(self, local: Any) -> tuple[str, int]:
+        """Where a client is told to connect to that has reached this address of a socket."""
+        if self.advertised:
+            host, _, port = self.advertised.rpartition(":")
+            return host.strip("[]"), int(port)
+        return (str(local[0]), int(local[1])) if local else ("127.0.0.1", 0)

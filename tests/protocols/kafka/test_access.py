@@ -16,8 +16,8 @@ import pytest
 import trustme
 
 from headrace.broker import Broker
+from headrace.edge.event_loop.frame_connection import UNKNOWN_BYTES_MAX
 from headrace.protocols.http import server as sockets
-from headrace.protocols.kafka.connection import UNKNOWN_BYTES_MAX
 from headrace.protocols.kafka.server import KafkaServer
 from headrace.protocols.kafka.settings import KafkaSettings
 from tests.protocols.kafka.raw import RawClient

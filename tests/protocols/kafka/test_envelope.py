@@ -15,10 +15,10 @@ import pytest
 
 from headrace.broker import Broker
 from headrace.edge.envelope.repeated_warnings import LINES_PER_PERIOD
+from headrace.edge.event_loop.frame_connection import UNKNOWN_BYTES_MAX
 from headrace.edge.limits import Limits
 from headrace.edge.settings import LimitSettings
 from headrace.protocols.http import server as sockets
-from headrace.protocols.kafka.connection import UNKNOWN_BYTES_MAX
 from headrace.protocols.kafka.server import KafkaServer
 from headrace.protocols.kafka.settings import KafkaSettings
 from tests.protocols.kafka.raw import SASL_HANDSHAKE, RawClient, login

@@ -13,8 +13,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from headrace.broker import Broker
 from headrace.core.errors import HeadraceError
+from headrace.edge.event_loop.frame_connection import UNKNOWN_BYTES_MAX
 from headrace.protocols.http import server as sockets
-from headrace.protocols.kafka.connection import UNKNOWN_BYTES_MAX
 from headrace.protocols.kafka.records.header import BadRecords
 from headrace.protocols.kafka.server import KafkaServer
 from headrace.protocols.kafka.settings import KafkaSettings

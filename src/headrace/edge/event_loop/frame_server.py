@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import ClassVar, Final, Generic, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import uvloop
 
@@ -31,6 +31,7 @@ from headrace.edge.draining import Draining
 from headrace.edge.envelope import allocator
 from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.edge.envelope.envelope import Envelope, envelope
+from headrace.edge.event_loop.frame_connection import FrameConnection
 from headrace.edge.event_loop.frames import Frames
 from headrace.edge.limits import Limits
 from headrace.edge.settings import OptionalPortSettings
@@ -42,8 +43,8 @@ HANDSHAKE_SECONDS: Final = 15.0
 
 logger = logging.getLogger(__name__)
 
-# Serves one connection until it ends.
-Serve = Callable[[Frames, ConnectionPlace], Coroutine[None, None, None]]
+# Makes what serves one connection.
+Serve = Callable[[Frames, ConnectionPlace], FrameConnection[Any]]
 
 
 S = TypeVar("S", bound=OptionalPortSettings)
@@ -157,7 +158,7 @@ class FrameServer(ABC, Generic[S]):
             if place is None:
                 frames.abort(f"there are {len(bounds.connections)} (limits.connections_max)")
                 return
-            task = asyncio.create_task(serve(frames, place))
+            task = asyncio.create_task(serve(frames, place).run())
             self._connections[task] = frames
             task.add_done_callback(lambda task: self._connections.pop(task))
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
-from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.event_loop.frame_server import FrameServer, Serve
-from headrace.edge.event_loop.frames import Frames
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.protocols.cursus.call import CursusParts
 from headrace.protocols.cursus.commands.transactions import OpenTransactions
@@ -42,8 +40,4 @@ class CursusServer(FrameServer[CursusSettings]):
             ProducerEpochs(),
             asyncio.Semaphore(_SEARCHES),
         )
-
-        def serve(frames: Frames, place: ConnectionPlace) -> Coroutine[None, None, None]:
-            return CursusConnection(parts, frames, place).run()
-
-        return serve
+        return partial(CursusConnection, parts)

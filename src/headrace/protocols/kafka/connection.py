@@ -1,11 +1,10 @@
 """One connection: requests in, answers out, in order.
 
-Before a caller is known only small requests are read, and of those only the ones that say who it is.
+Before a caller is known only requests are served that say who it is.
 
 Consecutive Produce requests that have arrived together are decoded and put in line together, and answered as they are
 written: one commit carries many of them. Any other request waits for the answers before it, and is served without a
-task of its own. What cannot be read as a request ends the connection, with one line in the log: its sender and this
-server no longer agree on where a request begins.
+task of its own. What cannot be read as a request ends the connection.
 """
 
 from __future__ import annotations
@@ -14,22 +13,20 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from headrace.core.errors import AccessDenied, HeadraceError, LimitExceeded
+from headrace.broker.access import ProvenToken
+from headrace.core.errors import AccessDenied, HeadraceError
 from headrace.core.reports.clients import ClientIdentity
-from headrace.core.rights import ANYONE, Caller
 from headrace.edge.access import Principal
-from headrace.edge.certificates import certificate_name
 from headrace.edge.envelope.answer_room import AnswerRoom
 from headrace.edge.envelope.byte_budget import HeldBytes
 from headrace.edge.envelope.connections import ConnectionPlace
+from headrace.edge.event_loop.frame_connection import EndConnection, FrameConnection
 from headrace.edge.event_loop.frames import SIZE, Frame, Frames
-from headrace.edge.monitoring.clients import SeenClient
 from headrace.protocols.kafka.apis import sasl
 from headrace.protocols.kafka.apis.call import (
     ANSWER_ELEMENT_BYTES,
@@ -53,25 +50,18 @@ from headrace.protocols.kafka.messages.envelope import (
 from headrace.protocols.kafka.messages.reader import BadRequest, TooManyElements
 from headrace.protocols.kafka.repeated_fetch import EncodedAnswer, RepeatedFetch
 
-# What an unknown caller may send at once.
-UNKNOWN_BYTES_MAX: Final = 64 << 10
 # Produce requests that are decoded, written and answered together: at most how many, and from which size on no more are
 # added; and how many such groups are under way. A group costs more than a small request in it: requests of 50 messages
 # cost half as much again with 64 KB in a group as with 256.
 PIPELINED_MAX: Final = 64
 PIPELINED_BYTES: Final = 256 << 10
 GROUPS_MAX: Final = 16
-_LOOK_SECONDS: Final = 0.02
 # Those that say who a caller is.
 _LOGIN: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 logger = logging.getLogger(__name__)
 
 Answer = dict[str, Any] | None
-
-
-class _End(Exception):
-    """Ends the connection, with the reason."""
 
 
 @dataclass(slots=True)
@@ -83,78 +73,53 @@ class _Produced:
     parsed: HeldBytes
 
 
-class KafkaConnection:
+class KafkaConnection(FrameConnection[Parts]):
     """One connection of a client. Belongs to the event loop."""
 
+    protocol = "kafka"
+    # As much as is served together.
+    ahead_bytes = PIPELINED_BYTES
+    frame_bytes_min = HEAD.size
+
     def __init__(self, parts: Parts, frames: Frames, place: ConnectionPlace) -> None:
-        self._parts = parts
-        self._frames = frames
-        self._place = place
-        self._traffic = parts.gate.limits.traffic["kafka"]
+        super().__init__(parts, frames, place)
         self._login = sasl.Login(parts.gate.scram)
-        self._host = frames.host
-        self._advertised = _advertised(parts.settings.advertised, frames.extra("sockname"))
-        self._certificate_name = certificate_name(frames.extra("peercert"))
+        self._advertised = parts.settings.place(frames.extra("sockname"))
         self._repeated = RepeatedFetch(parts, frames)
-        # What the client says that it is, and the client that this is a connection of.
+        # What the client says that it is.
         self._library = ("", "")
-        self._client: SeenClient | None = None
         # Produce requests that are not answered yet, oldest first, how many there are, and the task that answers them.
         self._produced: asyncio.Queue[list[_Produced] | None] = asyncio.Queue(GROUPS_MAX)
         self._unanswered = 0
         self._all_answered = asyncio.Event()
         self._answering: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
-        """Serve until the client leaves, sends what is not a request, or the server stops."""
-        try:
-            with self._traffic.connected():
-                await self._read_requests()
-                if self._answering is not None:
-                    await self._produced.put(None)
-                    await self._answering
-        except (_End, BadRequest, HeadraceError) as error:
-            self._warn(error)
-        except (ConnectionError, asyncio.CancelledError):
-            pass
-        except Exception:
-            logger.exception("a Kafka request of %s failed", self._host)
-        finally:
-            self._frames.gone.begin()
-            self._repeated.close()
-            if self._answering is not None:
-                self._answering.cancel()
-                await asyncio.gather(self._answering, return_exceptions=True)
-            await self._abandon_answers()
-            await self._frames.close()
-            self._place.leave()
-            if self._client is not None:
-                self._parts.gate.limits.clients.disconnected(self._client)
+    @property
+    def _token(self) -> str | ProvenToken | None:
+        return self._login.token
 
-    def _warn(self, error: Exception) -> None:
-        self._parts.envelope.closed.warn(f"the Kafka connection of {self._host} was closed: {error}")
-
-    async def _read_requests(self) -> None:
-        with suppress(HeadraceError):
-            if self._parts.gate.is_stale:
-                await self._parts.leases.refresh()
-            if self._parts.gate.is_open:
-                self._know(ANYONE)
+    async def _serve(self) -> None:
+        await self._welcome()
         while not self._parts.bridge.draining.has_begun and (self._answering is None or not self._answering.done()):
-            size = await self._frames.size()
-            if size is None:
-                return
-            if size > UNKNOWN_BYTES_MAX and self._place.caller is None:
-                await self._principal("connect")
-            most = self._parts.settings.request_bytes_max
-            if not HEAD.size <= size <= most:
-                raise _End(f"it announced a request of {size} bytes: {HEAD.size} to {most} are accepted")
-            frame = await self._frames.frame(size)
+            frame = await self._next()
             if frame is None:
-                return
-            await self._serve(frame)
+                break
+            try:
+                await self._take(frame)
+            except BadRequest as error:
+                raise EndConnection(str(error)) from None
+        if self._answering is not None:
+            await self._produced.put(None)
+            await self._answering
 
-    async def _serve(self, frame: Frame) -> None:
+    async def _finish(self) -> None:
+        self._repeated.close()
+        if self._answering is not None:
+            self._answering.cancel()
+            await asyncio.gather(self._answering, return_exceptions=True)
+        await self._abandon_answers()
+
+    async def _take(self, frame: Frame) -> None:
         # Before anything else is answered: a fetch that does not reach this task would not wait for that.
         self._repeated.end_idle()
         api_key, version, _ = HEAD.unpack_from(frame)
@@ -162,10 +127,10 @@ class KafkaConnection:
         room, parsed = AnswerRoom(self._parts.envelope.answers), HeldBytes(self._parts.envelope.parsed)
         try:
             if api is None:
-                raise _End(f"it sent API key {api_key}, which is not served (version {version})")
+                raise EndConnection(f"it sent API key {api_key}, which is not served (version {version})")
             if version not in api.versions and api_key != API_VERSIONS:
                 served = f"{api.versions[0]} to {api.versions[-1]} are served"
-                raise _End(f"it sent version {version} of {api.name}: {served}")
+                raise EndConnection(f"it sent version {version} of {api.name}: {served}")
             if api_key != PRODUCE:
                 if self._unanswered:
                     await self._all_answered.wait()
@@ -236,30 +201,20 @@ class KafkaConnection:
         return answer.data
 
     def _call(self, request: KafkaRequest, principal: Principal, room: AnswerRoom, waited: Waited) -> Call:
-        self._note_client(principal, request.client_id)
+        self._note_client(principal, ClientIdentity(request.client_id, "", 0, *self._library))
         return Call(
             self._parts,
             principal,
             request.api_key,
             request.version,
             request.client_id,
-            self._host,
+            self._frames.host,
             self._advertised,
             request.size,
             self._frames.gone,
             room,
             waited,
         )
-
-    def _note_client(self, principal: Principal, client_id: str) -> None:
-        """The client that sent a request: another one if it signs in as another, or has another name."""
-        client = principal.called_by("kafka", ClientIdentity(client_id, "", 0, *self._library))
-        if client is not self._client:
-            clients = self._parts.gate.limits.clients
-            clients.connected(client)
-            if self._client is not None:
-                clients.disconnected(self._client)
-            self._client = client
 
     # Produce requests, which share commits
 
@@ -330,7 +285,7 @@ class KafkaConnection:
         except HeadraceError as error:
             self._warn(error)
         except Exception:
-            logger.exception("a Kafka request of %s failed", self._host)
+            logger.exception("a Kafka request of %s failed", self._frames.host)
         finally:
             self._frames.gone.begin()
             # Nobody may wait for answers that will not be written.
@@ -384,30 +339,6 @@ class KafkaConnection:
 
     # Access
 
-    async def _principal(self, operation: str) -> Principal:
-        """Who sends this request; a caller who is too fast waits."""
-        gate = self._parts.gate
-        while True:
-            if gate.is_stale:
-                await self._parts.leases.refresh()
-            try:
-                principal = gate.admit(self._login.token, self._host, operation, self._certificate_name)
-                break
-            except LimitExceeded as error:
-                await asyncio.sleep(max(error.retry_after_seconds, _LOOK_SECONDS))
-        if gate.has_uses:
-            asyncio.get_running_loop().run_in_executor(None, gate.store_uses)
-        if self._place.caller != principal.name:
-            self._know(principal.caller)
-        return principal
-
-    def _know(self, caller: Caller) -> None:
-        """The connection is this caller's, if it may have one more."""
-        self._place.sign_in(caller)
-        self._frames.belong_to(caller.name)
-        # As much as is served together; less is kept for a stranger.
-        self._frames.ahead_bytes = PIPELINED_BYTES
-
     async def _log_in(self, api_key: int, version: int, request: Any) -> Answer:
         if api_key == API_VERSIONS:
             name, version_of_it = (getattr(request, f"client_software_{each}", "") for each in ("name", "version"))
@@ -415,7 +346,7 @@ class KafkaConnection:
             return api_versions()
         if api_key == SASL_HANDSHAKE:
             if version == 0:
-                raise _End("it wants SASL without a header around it, which no client of the last years needs")
+                raise EndConnection("it wants SASL without a header around it, which no client of the last years needs")
             return self._login.shake_hands(request.mechanism)
         if self._parts.gate.is_stale:
             await self._parts.leases.refresh()
@@ -439,10 +370,3 @@ class KafkaConnection:
 
 def _encoded(api_key: int, version: int, correlation_id: int, answer: dict[str, Any]) -> EncodedAnswer:
     return EncodedAnswer(encode_answer(api_key, version, correlation_id, answer), outcome_of(answer))
-
-
-def _advertised(setting: str, local: Any) -> tuple[str, int]:
-    if setting:
-        host, _, port = setting.rpartition(":")
-        return host.strip("[]"), int(port)
-    return (str(local[0]), int(local[1])) if local else ("127.0.0.1", 0)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from functools import partial
 
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
-from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.event_loop.frame_server import FrameServer, Serve
-from headrace.edge.event_loop.frames import Frames
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.protocols.kafka.apis.call import Parts
 from headrace.protocols.kafka.apis.records.fetch_sessions import FetchSessions
@@ -45,11 +43,7 @@ class KafkaServer(FrameServer[KafkaSettings]):
             Ticks(),
         )
         self.keep(nodes.keep_fresh())
-
-        def serve(frames: Frames, place: ConnectionPlace) -> Coroutine[None, None, None]:
-            return KafkaConnection(parts, frames, place).run()
-
-        return serve
+        return partial(KafkaConnection, parts)
 
     def drain(self) -> None:
         """Let joins of groups go."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from functools import partial
 
 from headrace.edge.access import Leases
 from headrace.edge.bridge import Bridge
-from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.event_loop.frame_server import FrameServer, Serve
-from headrace.edge.event_loop.frames import Frames
 from headrace.protocols.native.connection import NativeConnection
 from headrace.protocols.native.parts import NativeParts
 from headrace.protocols.native.settings import NativeSettings
@@ -23,8 +21,4 @@ class NativeServer(FrameServer[NativeSettings]):
     async def open(self, bridge: Bridge, bounds: Envelope) -> Serve:
         """Make what all connections share."""
         parts = NativeParts(self.settings, bridge, self.gate, Leases(self.gate), bounds)
-
-        def serve(frames: Frames, place: ConnectionPlace) -> Coroutine[None, None, None]:
-            return NativeConnection(parts, frames, place).run()
-
-        return serve
+        return partial(NativeConnection, parts)
