@@ -29,6 +29,7 @@ from headrace.core.messages import (
     TIMESTAMP,
     accept,
     accept_all,
+    check_columns,
     content_bytes,
     has_nulls,
     join,
@@ -287,6 +288,19 @@ def test_unknown_column_is_refused_with_the_known_ones() -> None:
 def test_column_given_twice_is_refused() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"x"])] * 2, names=["value", "value"])
     assert refused(batch).details() == {"field": "column", "value": "'value'", "rule": "it is given more than once"}
+
+
+def test_columns_are_checked_before_a_batch_is_sent() -> None:
+    wanted = pa.schema([("value", pa.large_string()), ("key", pa.dictionary(pa.int32(), pa.binary()))])
+    assert check_columns(wanted) == ["value", "key"]
+    for schema, field in (
+        (pa.schema([("key", pa.binary())]), "column"),
+        (wanted.append(pa.field("colour", pa.string())), "column"),
+        (wanted.append(pa.field("partition", pa.float64())), "partition"),
+    ):
+        with pytest.raises(InvalidInput) as refusal:
+            check_columns(schema)
+        assert refusal.value.field == field
 
 
 def test_batch_without_values_is_refused() -> None:

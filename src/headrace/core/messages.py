@@ -231,8 +231,16 @@ def _check_layout(batch: pa.RecordBatch) -> None:
         raise InvalidInput("batch", "not valid Arrow", str(error)) from None
 
 
-def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    names = _names_of(batch.schema)
+def check_columns(schema: pa.Schema) -> list[str]:
+    """The names of the columns; raises unless each is known, given once, and of a type that is accepted."""
+    names = _known_names(schema)
+    for name in names:
+        _check_type(schema.field(name).type, name, _PUBLISH_TYPES[name])
+    return names
+
+
+def _known_names(schema: pa.Schema) -> list[str]:
+    names = _names_of(schema)
     for name in names:
         if name not in _PUBLISH_TYPES:
             raise InvalidInput("column", repr(name)[:100], f"known columns are {', '.join(PUBLISH_SCHEMA.names)}")
@@ -240,6 +248,11 @@ def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             raise InvalidInput("column", repr(name), "it is given more than once")
     if "value" not in names:
         raise InvalidInput("column", "'value' missing", "every batch needs a value column")
+    return names
+
+
+def _canonical_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    names = _known_names(batch.schema)
     columns = {}
     for name, kind in _PUBLISH_TYPES.items():
         if name in names:
@@ -259,15 +272,19 @@ def _names_of(schema: pa.Schema) -> list[str]:
 _PUBLISH_TYPES: Final = {field.name: field.type for field in PUBLISH_SCHEMA}
 
 
-def _canonical_column(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
-    given = column.type
-    if given.equals(kind) and not pa.types.is_map(given):
-        return column
+def _check_type(given: pa.DataType, name: str, kind: pa.DataType) -> None:
     encoded = pa.types.is_dictionary(given) and not pa.types.is_map(kind)
     plain = given.value_type if encoded else given
     if not (pa.types.is_null(plain) or _ACCEPTED[kind](plain)):
         raise InvalidInput(name, f"of type {given}", f"it must be of type {kind}")
-    if encoded:
+
+
+def _canonical_column(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    given = column.type
+    if given.equals(kind) and not pa.types.is_map(given):
+        return column
+    _check_type(given, name, kind)
+    if pa.types.is_dictionary(given):
         return _canonical_column(_decoded(column, name, kind), name, kind)
     if pa.types.is_null(given):
         return pa.nulls(len(column), kind)

@@ -25,6 +25,7 @@ from headrace.core.codecs import columns as codecs
 from headrace.core.errors import CodecNotAllowed, InvalidInput, InvalidMessage, MessageTooLarge, Overloaded, again
 from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX, SEQNO_MAX
 from headrace.core.lists import repeated
+from headrace.core.messages import check_columns
 from headrace.core.positions import microseconds
 
 
@@ -145,12 +146,8 @@ class Producer:
         """Send a batch in one commit; its future has the receipts. Several may be in flight."""
         fork.check(self._generation, "this producer")
         batch = one_batch(batch)
-        names = batch.schema.names
-        if "value" not in names:
-            raise InvalidInput("column", "'value' missing", "every batch needs a value column")
-        if len(set(names)) < len(names):
-            raise InvalidInput("column", repr(names)[:100], "each column may be given once")
         batch = serialized_batch(batch, self._serialize, self._serialize_key)
+        names = check_columns(batch.schema)
         given = [name for name in ("producer_id", "message_group_id") if name in names]
         if given and self._settings.producer_id is not None:
             raise InvalidInput("column", repr(given[0]), "a producer with an id sets it itself: omit the column")
