@@ -1,4 +1,4 @@
-"""A small TCP proxy that can cut all its connections, at once or after so many bytes."""
+"""A small TCP proxy that can hold answers back, and cut all its connections, at once or after so many bytes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ class Proxy:
         self._sockets: list[socket.socket] = []
         self._bytes_left: int | None = None
         self.cuts = 0
+        # Whether what the server sends gets through.
+        self.answers = threading.Event()
+        self.answers.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -35,6 +38,7 @@ class Proxy:
             self._bytes_left = count
 
     def close(self) -> None:
+        self.answers.set()
         _end(self._listener)
         self.cut()
 
@@ -61,6 +65,8 @@ class Proxy:
                     sink.sendall(data[: len(data) // 2])
                     self.cut()
                     return
+                if not counts:
+                    self.answers.wait()
                 sink.sendall(data)
         except OSError:
             pass

@@ -81,6 +81,32 @@ def test_producer_with_an_id_loses_nothing_and_doubles_nothing(publishing_server
         assert len(places) == len(set(places))
 
 
+def test_producer_that_waits_for_each_message_loses_nothing_and_doubles_nothing(
+    publishing_server: ServerProcess,
+) -> None:
+    server = publishing_server
+    with connect(server.url) as client, ThreadPoolExecutor(1) as killer:
+        client.create_topic("orders")
+
+        def kill() -> None:
+            server.kill()
+            server.start()
+
+        with client.producer("orders", producer_id="p") as producer:
+            for number in range(300):
+                killing = killer.submit(kill) if number % 100 == 50 else None
+                assert producer.send(b"%d" % number).result(PATIENCE_SECONDS).status in ("written", "duplicate")
+                if killing is not None:
+                    # Some are sent while it ends and begins.
+                    while not killing.done():
+                        producer.send(b"more").result(PATIENCE_SECONDS)
+                    killing.result()
+            check_wire(client, server)
+        found = Counter(values_of(client, "orders"))
+        del found[b"more"]
+        assert found == Counter(b"%d" % number for number in range(300))
+
+
 def until_under_way(producer: Producer) -> None:
     """Wait until something was sent that is not answered."""
     unanswered = producer._sender._unanswered

@@ -83,6 +83,13 @@ class Record(NamedTuple):
     attributes: dict[str, bytes | None] | None = None
 
 
+class WrittenAt(NamedTuple):
+    """The receipt of one message that was written."""
+
+    partition: int
+    offset: int
+
+
 def frame(kind: bytes, *content: bytes) -> bytes:
     """A frame as bytes."""
     return b"".join((SIZE.pack(1 + sum(map(len, content))), kind, *content))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from headrace.client.producer.futures import Outcome
 from headrace.core.lists import binaries, maps, numbers, repeated, whole_numbers
 from headrace.core.messages import ATTRIBUTES, PUBLISH_SCHEMA, TIMESTAMP
+from headrace.wire.native import Record, WrittenAt
 
 # Overhead of a message beside its bytes: lists, a future, and its share of the columns.
 MESSAGE_OVERHEAD_BYTES: Final = 64
@@ -30,8 +31,11 @@ class PendingBatch:
         self.since = time.monotonic()
         self.batch = batch
         self.is_repeatable = False
-        self.is_taken = False
+        # Taken by who writes it, in flight from just before that, released when its outcome is known.
+        self.is_taken = self.is_in_flight = self.is_released = False
         self.was_sent = False
+        # What the producer numbers it from.
+        self.first_seqno: int | None = None
         self.bytes = 0 if batch is None else batch.nbytes
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
@@ -60,6 +64,24 @@ class PendingBatch:
         if codec != "raw":
             columns["codec"] = repeated(codec, rows)
         return columns
+
+    def record(self) -> Record:
+        """What was collected, as the only message that it is."""
+        created, partition, seqno = (self._only(name) for name in ("created_at", "partition", "seqno"))
+        given = self.first_seqno if seqno is None else seqno
+        return Record(self.values[0], self.keys[0], partition, created, given, self._only("attributes"))
+
+    def _only(self, name: str) -> Any:
+        return self._others[name][0] if name in self._others else None
+
+    def last_written(self, receipts: pa.RecordBatch | WrittenAt) -> int | None:
+        """The highest seqno of the messages that were written; none without any."""
+        if isinstance(receipts, WrittenAt):
+            # A single message.
+            seqno: int | None = self.record().seqno if self.batch is None else self.batch.column("seqno")[0].as_py()
+            return seqno
+        assert self.batch is not None, "only single messages are sent without one"
+        return last_written(self.batch, receipts)
 
 
 def _column(name: str, values: list[Any]) -> pa.Array:

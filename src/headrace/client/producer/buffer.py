@@ -5,6 +5,10 @@ Otherwise messages are collected until the answer arrives, the batch is full or 
 is added after it, or `flush` is called; then the sender thread takes it. So the busier the connection, the larger the
 batches. Bytes count until they are answered. When the buffer is full, `send` waits, and raises after its timeout.
 
+A small message before which nothing is waiting or under way may be written by the thread that sends it (`write_now`).
+That is only while the sender thread is parked in `take`, which returns nothing meanwhile: one thread writes at a time.
+What was not put in flight, because it cannot be written or its thread was interrupted, is left to the sender thread.
+
 The lock is reentrant: a producer that was never closed may be garbage-collected, and its buffer closed, at any point.
 """
 
@@ -13,7 +17,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import pyarrow as pa
 
@@ -21,6 +26,9 @@ from headrace.client.producer.batch import MESSAGE_OVERHEAD_BYTES, PendingBatch
 from headrace.client.producer.futures import BatchFuture, MessageFuture
 from headrace.core.errors import Closed, HeadraceError, Overloaded, again
 from headrace.core.limits import PRODUCER_BATCH_MESSAGES
+
+# What a caller may write itself: it never fills the buffer of a connection.
+_NOW_BYTES_MAX: Final = 16 << 10
 
 
 class SendBuffer:
@@ -39,6 +47,10 @@ class SendBuffer:
         # Taken by the sender, and not answered yet.
         self._under_way = 0
         self._last: PendingBatch | None = None
+        # How a caller writes a batch, if it may; what one writes now; whether the sender thread waits in `take`.
+        self.write_now: Callable[[PendingBatch], None] | None = None
+        self._written_now: PendingBatch | None = None
+        self._is_parked = False
         self._awoken = False
         self._ending = False
         self._refusal: HeadraceError | None = None
@@ -54,32 +66,59 @@ class SendBuffer:
         size: int,
         timeout_seconds: float,
     ) -> MessageFuture:
-        """Add one message to the open batch."""
+        """Add one message to the open batch, or write it at once."""
         size += MESSAGE_OVERHEAD_BYTES
-        with self._lock:
-            if self._refusal is not None or self._bytes + size > self._buffer_bytes_max:
-                self._wait_for_room(size, timeout_seconds)
-            pending = self._open
-            values = pending.values
-            row = len(values)
-            values.append(value)
-            pending.keys.append(key)
-            if attributes is not None:
-                pending.set("attributes", attributes)
-            if partition is not None:
-                pending.set("partition", partition)
-            if created_us is not None:
-                pending.set("created_at", created_us)
-            if seqno is not None:
-                pending.set("seqno", seqno)
-            pending.bytes += size
-            self._bytes += size
-            if row == 0:
-                pending.since = time.monotonic()
-                self._work.notify()
-            elif pending.bytes >= self._batch_bytes_max or row + 1 >= PRODUCER_BATCH_MESSAGES:
-                self._close_open()
+        pending: PendingBatch | None = None
+        try:
+            with self._lock:
+                if self._refusal is not None or self._bytes + size > self._buffer_bytes_max:
+                    self._wait_for_room(size, timeout_seconds)
+                pending = self._open
+                values = pending.values
+                row = len(values)
+                values.append(value)
+                pending.keys.append(key)
+                if attributes is not None:
+                    pending.set("attributes", attributes)
+                if partition is not None:
+                    pending.set("partition", partition)
+                if created_us is not None:
+                    pending.set("created_at", created_us)
+                if seqno is not None:
+                    pending.set("seqno", seqno)
+                pending.bytes += size
+                self._bytes += size
+                if row == 0:
+                    pending.since = time.monotonic()
+                    if self.write_now is not None and size <= _NOW_BYTES_MAX and self._is_alone():
+                        self._written_now = pending
+                        self._open = PendingBatch()
+                        self._taken(pending)
+                    else:
+                        self._work.notify()
+                elif pending.bytes >= self._batch_bytes_max or row + 1 >= PRODUCER_BATCH_MESSAGES:
+                    self._close_open()
+            if self._written_now is pending and self.write_now is not None:
+                self.write_now(pending)
+        finally:
+            if pending is not None and self._written_now is pending:
+                self._end_write(pending)
         return MessageFuture(pending.outcome, row)
+
+    def _is_alone(self) -> bool:
+        """Whether nothing but the open batch waits or is under way, and the sender thread does nothing."""
+        return self._is_parked and self._written_now is None and not self._under_way and not self._ready
+
+    def _end_write(self, pending: PendingBatch) -> None:
+        """The caller has written a batch; or it has not, and the sender thread is to."""
+        with self._lock:
+            self._written_now = None
+            if not (pending.is_in_flight or pending.is_released):
+                pending.is_taken = False
+                self._under_way -= 1
+                self._ready.appendleft(pending)
+            if self._ready or self._open.values or self._awoken or self._ending:
+                self._work.notify()
 
     def add_batch(self, batch: pa.RecordBatch, is_repeatable: bool, timeout_seconds: float) -> BatchFuture:
         """Add a batch after everything added before."""
@@ -97,20 +136,24 @@ class SendBuffer:
     def take(self) -> PendingBatch | None:
         """Wait for a batch that is due; None after a wake, or when the buffer is closed and empty."""
         with self._lock:
-            while not self._awoken:
-                if self._ready:
-                    return self._taken(self._ready.popleft())
+            while True:
                 wait_seconds = None
-                if self._open.values:
-                    wait_seconds = self._open.since + self._linger_seconds - time.monotonic()
-                    if not self._under_way or wait_seconds <= 0 or self._ending:
-                        pending, self._open = self._open, PendingBatch()
-                        return self._taken(pending)
-                elif self._ending:
-                    return None
+                if self._written_now is None:
+                    if self._awoken:
+                        self._awoken = False
+                        return None
+                    if self._ready:
+                        return self._taken(self._ready.popleft())
+                    if self._open.values:
+                        wait_seconds = self._open.since + self._linger_seconds - time.monotonic()
+                        if not self._under_way or wait_seconds <= 0 or self._ending:
+                            pending, self._open = self._open, PendingBatch()
+                            return self._taken(pending)
+                    elif self._ending:
+                        return None
+                self._is_parked = True
                 self._work.wait(wait_seconds)
-            self._awoken = False
-            return None
+                self._is_parked = False
 
     @property
     def is_ended(self) -> bool:
@@ -126,6 +169,9 @@ class SendBuffer:
     def release(self, pending: PendingBatch) -> None:
         """The outcome of a batch is known: release its space."""
         with self._lock:
+            if pending.is_released:
+                return
+            pending.is_released = True
             self._bytes -= pending.bytes
             if pending.is_taken:
                 self._under_way -= 1

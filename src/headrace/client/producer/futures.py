@@ -3,25 +3,41 @@
 A message has its outcome when its batch has one, so a future is only a row of an `Outcome`: creating one allocates no
 lock, and a batch of thousands is resolved by one assignment. For callers they are ordinary concurrent futures:
 `concurrent.futures.wait`, `asyncio.wrap_future` and callbacks work. They cannot be cancelled.
+
+Who waits in `result` may read the answer itself (`stream`). Whatever else is asked of a future says that nobody does
+yet, so that the thread of the stream has to.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, PENDING
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 from headrace.client.producer.receipt import Receipt
 from headrace.core.errors import HeadraceError, again
+from headrace.wire.answers import decode_answer, encode_written
+from headrace.wire.native import WrittenAt
 
 logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
+
+
+class AnswerReader(Protocol):
+    """Reads answers."""
+
+    def wait_for(self, outcome: Outcome, timeout_seconds: float | None) -> None:
+        """Read in this thread until this is decided, or the time is over; returns at once if another thread reads."""
+
+    def attend(self) -> None:
+        """Have another thread read."""
 
 
 class Outcome:
@@ -30,17 +46,21 @@ class Outcome:
     def __init__(self) -> None:
         self.condition = threading.Condition()
         self.state = PENDING
-        self.receipts: pa.RecordBatch | None = None
+        # Who has the answer read, if that may be the thread that waits for it.
+        self.stream: AnswerReader | None = None
+        self._receipts: pa.RecordBatch | WrittenAt | None = None
         self.error: HeadraceError | None = None
         self.is_reported = False
         self.waiters: dict[Future[Any], list[Any]] = {}
         self.callbacks: dict[Future[Any], list[Callable[[Any], object]]] = {}
         self._columns: tuple[list[Any], ...] | None = None
 
-    def decide(self, receipts: pa.RecordBatch | None, error: HeadraceError | None) -> None:
-        """Give all futures their result at once."""
+    def decide(self, receipts: pa.RecordBatch | WrittenAt | None, error: HeadraceError | None) -> None:
+        """Give all futures their result at once; what is decided stays so."""
         with self.condition:
-            self.receipts, self.error = receipts, error
+            if self.is_decided:
+                return
+            self._receipts, self.error, self.stream = receipts, error, None
             self.state = FINISHED
             for future, waiters in self.waiters.items():
                 for waiter in waiters:
@@ -50,13 +70,43 @@ class Outcome:
             for callback in callbacks:
                 _call(callback, future)
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether there is one."""
+        return self.state == FINISHED
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the outcome; False on timeout."""
+        left = self.read(timeout)
         with self.condition:
-            return self.condition.wait_for(lambda: self.state == FINISHED, timeout)
+            return self.condition.wait_for(lambda: self.is_decided, left)
+
+    def read(self, timeout: float | None) -> float | None:
+        """Read the answer in this thread, if no other does; returns what is left of the time."""
+        stream = self.stream
+        if stream is None:
+            return timeout
+        began = time.monotonic()
+        stream.wait_for(self, timeout)
+        return None if timeout is None else max(0.0, began + timeout - time.monotonic())
+
+    def attend(self) -> None:
+        """Have the answer read: this thread does not wait for it here."""
+        stream = self.stream
+        if stream is not None:
+            stream.attend()
+
+    @property
+    def receipts(self) -> pa.RecordBatch | None:
+        """Those of all rows."""
+        if isinstance(self._receipts, WrittenAt):
+            return decode_answer(encode_written(*self._receipts))
+        return self._receipts
 
     def receipt(self, row: int) -> Receipt:
         """The receipt of one row."""
+        if isinstance(self._receipts, WrittenAt):
+            return Receipt(*self._receipts, "written")
         if self._columns is None:
             assert self.receipts is not None, "the outcome is decided"
             self._columns = tuple(column.to_pylist() for column in self.receipts.columns)
@@ -81,6 +131,14 @@ class _OfBatch(Future[Value], Generic[Value]):
         """Always false: a sent message cannot be cancelled."""
         return False
 
+    def result(self, timeout: float | None = None) -> Value:
+        """The result, or its error raised; TimeoutError if there is none in time."""
+        return super().result(self._outcome.read(timeout))
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error, or None; TimeoutError if there is neither in time."""
+        return super().exception(self._outcome.read(timeout))
+
     @property
     def failure(self) -> HeadraceError | None:
         """The error, for those who only look: it still counts as not reported."""
@@ -92,6 +150,7 @@ class _OfBatch(Future[Value], Generic[Value]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
+        self._outcome.attend()
         return self._outcome.state
 
     @property

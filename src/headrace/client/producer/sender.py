@@ -1,9 +1,11 @@
 """The sender: sends batches over one stream at a time, several in flight.
 
 One thread takes batches from the buffer, gives them seqnos and writes them; a second one, for each stream, reads
-the answers. When a stream breaks, the first thread opens another and sends again, in order and with the same seqnos,
-everything that was not answered: the broker drops what was already written as duplicates. Batches that must not be
-sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot fix ends the producer.
+the answers (`stream`). A caller may write a message itself while the first thread has nothing to do (`buffer`), and
+read its answer while it waits for that. When a stream breaks, the first thread opens another and sends again, in order
+and with the same seqnos, everything that was not answered: the broker drops what was already written as duplicates.
+Batches that must not be sent twice fail with `OutcomeUnknown` instead. An error that a retry cannot fix ends the
+producer.
 
 The queue of unanswered batches is guarded by `_answered`: the writing thread appends to it, the reading one pops, and
 the thread that closes a producer which gets no answers empties it. So is the batch in hand, which is not yet in the
@@ -22,22 +24,22 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
 
-from headrace.client.producer.batch import PendingBatch, as_batch, fitted, last_written, numbered
+from headrace.client.producer.batch import PendingBatch, as_batch, fitted, numbered
 from headrace.client.producer.buffer import SendBuffer
 from headrace.client.producer.futures import Outcome
+from headrace.client.producer.stream import Answer, ProducerStream
 from headrace.client.retry import Backoff, Calls
 from headrace.client.settings import ProducerSettings
-from headrace.client.transport.transport import Transport, UploadStream
+from headrace.client.transport.transport import Transport
 from headrace.core.errors import Closed, HeadraceError, InvalidInput, OutcomeUnknown, ServerFailed, Unreachable, again
 from headrace.core.limits import PRODUCER_BATCHES_IN_FLIGHT
 from headrace.core.reports.descriptions import ProducerOpening
 from headrace.core.retry import is_transient
-from headrace.wire.answers import decode_answer
+from headrace.wire.native import WrittenAt
 from headrace.wire.operations import OpenProducer
 from headrace.wire.tickets import Publish
 
@@ -46,9 +48,6 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.5
 # Failures that were not reported yet; of more than that the first ones are enough.
 _FAILURES_MAX: Final = 64
-
-_TakesAnswer = Callable[[pa.RecordBatch | HeadraceError], HeadraceError | None]
-_Wakes = Callable[[], None]
 
 
 class BatchSender:
@@ -66,7 +65,7 @@ class BatchSender:
         self._unanswered: deque[PendingBatch] = deque()
         self._in_hand: PendingBatch | None = None
         self._answered = threading.Condition()
-        self._stream: _Stream | None = None
+        self._stream: ProducerStream | None = None
         self._schema: pa.Schema | None = None
         self._stop = threading.Event()
         self._failed: list[Outcome] = []
@@ -154,6 +153,7 @@ class BatchSender:
 
     def _prepare(self, pending: PendingBatch) -> None:
         """Make the batch that is sent, and sent again, with the seqnos that it keeps."""
+        self._number(pending)
         settings = self._settings
         if pending.batch is None:
             columns = pending.columns(settings.codec)
@@ -161,10 +161,41 @@ class BatchSender:
         else:
             columns = dict(zip(pending.batch.schema.names, pending.batch.columns, strict=True))
         if settings.producer_id is not None:
-            columns = numbered(columns, settings.producer_id, settings.message_group_id, self._next_seqno)
-            self._next_seqno += len(columns["value"])
-            pending.is_repeatable = self.opening.drops_duplicates
+            assert pending.first_seqno is not None, "it was numbered"
+            columns = numbered(columns, settings.producer_id, settings.message_group_id, pending.first_seqno)
         pending.batch = as_batch(columns)
+
+    def _number(self, pending: PendingBatch) -> None:
+        if self._settings.producer_id is not None and pending.first_seqno is None:
+            pending.first_seqno = self._next_seqno
+            self._next_seqno += pending.rows
+            pending.is_repeatable = self.opening.drops_duplicates
+
+    def _write_now(self, pending: PendingBatch) -> None:
+        """Write a message in the thread of its caller, while the sender thread waits; or leave it to that."""
+        stream = self._stream
+        if stream is None or not stream.may_write_now():
+            return
+        self._number(pending)
+        try:
+            with self._answered:
+                # Otherwise the thread that closed the producer may not have seen it.
+                is_open = not self._stop.is_set()
+                pending.is_in_flight = True
+                if is_open:
+                    self._unanswered.append(pending)
+            if is_open:
+                stream.write_now(pending, pending.record())
+            else:
+                self._fail(pending, Closed("the producer"))
+        except BaseException as error:
+            with self._answered:
+                is_entered = pending in self._unanswered
+            pending.is_in_flight = is_entered or pending.outcome.is_decided
+            if is_entered:
+                stream.give_up(error)
+            if not isinstance(error, HeadraceError):
+                raise
 
     def _send(self, pending: PendingBatch) -> None:
         assert pending.batch is not None, "the pending is prepared"
@@ -173,6 +204,10 @@ class BatchSender:
         if self._schema is None or fitted(pending.batch, self._schema) is None:
             self._drain()
             self._schema = _merged(self._schema, pending.batch.schema)
+        stream = self._stream
+        if stream is not None and stream.is_direct and not self._unanswered and not stream.may_write_now():
+            # It ended, and no thread has noticed: it was asked nothing.
+            self._repair()
         if not self._await_answer():
             return
         if self._stream is None:
@@ -190,6 +225,7 @@ class BatchSender:
                 # The thread that closes gives it up.
                 return False
             self._unanswered.append(self._in_hand)
+            self._in_hand.is_in_flight = True
             self._in_hand = None
             return True
 
@@ -207,6 +243,7 @@ class BatchSender:
     def _drain(self) -> None:
         """End the stream, once everything on it is answered."""
         while self._stream is not None:
+            self._buffer.write_now = None
             stream, self._stream = self._stream, None
             stream.finish()
             stream.join()
@@ -241,15 +278,33 @@ class BatchSender:
             self.opening = self.open()
         ids = self._settings.producer_id or "", self._settings.message_group_id
         command = Publish(self._topic, producer_id=ids[0], message_group_id=ids[1], epoch=self._epoch)
-        assert self._schema is not None, "there is something to send"
         again_sent = list(self._unanswered)
+        for pending in again_sent:
+            if pending.batch is None:
+                # Its caller has sent it.
+                self._prepare(pending)
+            assert pending.batch is not None, "the pending is prepared"
+            if self._schema is None or fitted(pending.batch, self._schema) is None:
+                self._schema = _merged(self._schema, pending.batch.schema)
+        assert self._schema is not None, "there is something to send"
         upload = self._transport.upload(command, self._schema)
-        self._stream = _Stream(upload, self._schema, self._take_answer, self._buffer.wake, self._answered)
+        self._stream = ProducerStream(
+            upload, self._schema, self._take_answer, lambda: bool(self._unanswered), self._stream_is_over
+        )
         for pending in again_sent:
             self._stream.write(pending)
+        if self._stream.is_direct and self._settings.codec == "raw":
+            self._buffer.write_now = self._write_now
+
+    def _stream_is_over(self) -> None:
+        """In the thread that read the end."""
+        with self._answered:
+            self._answered.notify_all()
+        self._buffer.wake()
 
     def _end_stream(self) -> HeadraceError | None:
         """Let go of the stream; why it ended, if that is known."""
+        self._buffer.write_now = None
         stream, self._stream = self._stream, None
         if stream is None:
             return None
@@ -257,28 +312,36 @@ class BatchSender:
         stream.join()
         return stream.failure or (Closed("the stream") if self._unanswered else None)
 
-    def _take_answer(self, answer: pa.RecordBatch | HeadraceError) -> HeadraceError | None:
-        """In the reading thread: the answer to the first batch; an error that ends the stream is given back."""
+    def _take_answer(self, answer: Answer) -> HeadraceError | None:
+        """In the thread that reads: the answer to the first batch; an error that ends the stream is given back."""
         if isinstance(answer, HeadraceError) and not isinstance(answer, InvalidInput):
             return answer
-        pending = self._first_unanswered()
-        if pending is None:
-            # It was given up, and its sender has the error.
-            return None
-        if isinstance(answer, HeadraceError):
-            self._fail(pending, answer)
-        else:
-            self._buffer.release(pending)
-            self._count(pending, answer)
-            pending.outcome.decide(answer, None)
+        with self._answered:
+            first = self._unanswered[0] if self._unanswered else None
+        try:
+            pending = self._first_unanswered()
+            if pending is None:
+                # It was given up, and its sender has the error.
+                return None
+            if isinstance(answer, HeadraceError):
+                self._fail(pending, answer)
+            else:
+                self._buffer.release(pending)
+                self._count(pending, answer)
+                pending.outcome.decide(answer, None)
+        except BaseException:
+            # Interrupted: the sender thread decides it.
+            with self._answered:
+                if first is not None and not first.outcome.is_decided and first not in self._unanswered:
+                    self._unanswered.appendleft(first)
+            raise
         with self._answered:
             self._answered.notify_all()
         return None
 
-    def _count(self, pending: PendingBatch, receipts: pa.RecordBatch) -> None:
+    def _count(self, pending: PendingBatch, receipts: pa.RecordBatch | WrittenAt) -> None:
         if self._settings.producer_id is not None:
-            assert pending.batch is not None, "the pending was sent"
-            written = last_written(pending.batch, receipts)
+            written = pending.last_written(receipts)
             if written is not None:
                 self.last_seqno = max(written, self.last_seqno or 0)
 
@@ -328,73 +391,6 @@ def _merged(schema: pa.Schema | None, more: pa.Schema) -> pa.Schema:
         return more
     missing = [field for field in schema if more.get_field_index(field.name) < 0]
     return pa.schema([*more, *missing])
-
-
-class _Stream:
-    """An upload, and the thread that reads its answers."""
-
-    def __init__(
-        self,
-        upload: UploadStream,
-        schema: pa.Schema,
-        take_answer: _TakesAnswer,
-        wake: _Wakes,
-        answered: threading.Condition,
-    ) -> None:
-        self._upload = upload
-        self._schema = schema
-        self._take_answer = take_answer
-        self._wake = wake
-        self._answered = answered
-        self._finished = False
-        self.failure: HeadraceError | None = None
-        self.is_over = False
-        self._thread = threading.Thread(target=self._read, name="headrace-receipts", daemon=True)
-        self._thread.start()
-
-    def write(self, pending: PendingBatch) -> None:
-        """Send a batch."""
-        assert pending.batch is not None, "the pending is prepared"
-        batch = fitted(pending.batch, self._schema)
-        assert batch is not None, "the stream was made for it"
-        was_sent, pending.was_sent = pending.was_sent, True
-        try:
-            self._upload.write(batch)
-        except Unreachable as error:
-            # Unless its answer was lost, nothing of this batch was sent now.
-            pending.was_sent = was_sent or not error.nothing_done
-            raise
-
-    def finish(self) -> None:
-        """Nothing more is sent."""
-        if not self._finished:
-            self._finished = True
-            try:
-                self._upload.finish()
-            except HeadraceError as error:
-                self.failure = self.failure or error
-
-    def join(self) -> None:
-        """Wait for the last answer."""
-        self._thread.join()
-
-    def _read(self) -> None:
-        """The top of the reading thread."""
-        try:
-            while (answer := self._upload.read()) is not None:
-                self.failure = self._take_answer(decode_answer(answer))
-                if self.failure is not None:
-                    break
-        except HeadraceError as error:
-            self.failure = error
-        except Exception as error:
-            logger.exception("cannot read the answers to a producer")
-            self.failure = ServerFailed(f"its answers cannot be read: {error!r}")
-        finally:
-            self.is_over = True
-            with self._answered:
-                self._answered.notify_all()
-            self._wake()
 
 
 _running: set[BatchSender] = set()

@@ -260,6 +260,15 @@ class NoticedUpload:
         with self._noticing:
             self._upload.write(batch)
 
+    def write_message(self, record: native.Record) -> None:
+        """Send one message."""
+        with self._noticing:
+            self._upload.write_message(record)
+
+    def is_usable(self) -> bool:
+        """Whether a message may be written while nothing is under way."""
+        return self._upload.is_usable()
+
     def finish(self) -> None:
         """Signal that nothing more will be written."""
         with self._noticing:
@@ -269,6 +278,19 @@ class NoticedUpload:
         """Wait for the next answer."""
         with self._noticing:
             return self._upload.read()
+
+    def has_answer(self, timeout_seconds: float) -> bool:
+        """Whether there is something to read in time."""
+        return self._upload.has_answer(timeout_seconds)
+
+    def read_answer(self) -> pa.Buffer | native.WrittenAt | None:
+        """Wait for the next answer."""
+        with self._noticing:
+            return self._upload.read_answer()
+
+    def cancel(self) -> None:
+        """End it; whoever reads gets an error."""
+        self._upload.cancel()
 
 
 class FlightUpload:

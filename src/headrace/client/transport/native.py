@@ -145,7 +145,21 @@ class NativeUpload:
     def write(self, batch: pa.RecordBatch) -> None:
         """Send a batch."""
         record = _record_of(batch, self._command)
-        content = (native.MESSAGE, native.encode_record(record)) if record else (native.BATCH, _stream_of(batch))
+        if record is not None:
+            self.write_message(record)
+        else:
+            self._write(native.BATCH, _stream_of(batch))
+
+    def write_message(self, record: native.Record) -> None:
+        """Send one message, with the source of the stream."""
+        self._write(native.MESSAGE, native.encode_record(record))
+
+    def is_usable(self) -> bool:
+        """Whether a message may be written while nothing is under way; false if it ended, or may end soon."""
+        is_new = time.monotonic() - self._used_at <= self._port.silent_seconds_max
+        return is_new and not self._is_finished and self._connection.is_silent()
+
+    def _write(self, kind: bytes, content: bytes) -> None:
         with self._writing:
             if self._is_finished:
                 raise Closed("the stream")
@@ -156,7 +170,7 @@ class NativeUpload:
                 raise Unreachable(str(self._port), "its connection was silent for long")
             self._used_at = now
             self._written += 1
-            self._send(native.frame(*content))
+            self._send(native.frame(kind, content))
 
     def finish(self) -> None:
         """Signal that nothing more will be written."""
@@ -167,6 +181,20 @@ class NativeUpload:
 
     def read(self) -> pa.Buffer | None:
         """Wait for the next answer; None at the end."""
+        answer = self.read_answer()
+        return encode_written(*answer) if isinstance(answer, native.WrittenAt) else answer
+
+    def has_answer(self, timeout_seconds: float) -> bool:
+        """Whether there is something to read in time."""
+        return self._connection.has_arrived(timeout_seconds)
+
+    def cancel(self) -> None:
+        """End it; whoever reads gets an error."""
+        self._is_finished = True
+        self._connection.cancel()
+
+    def read_answer(self) -> pa.Buffer | native.WrittenAt | None:
+        """Wait for the next answer; None at the end."""
         try:
             kind, content = self._connection.receive()
             if kind == native.DONE:
@@ -174,7 +202,7 @@ class NativeUpload:
                 return None
             self._answered += 1
             if kind == native.RECEIPT:
-                return encode_written(*native.WRITTEN.unpack(content))
+                return native.WrittenAt(*native.WRITTEN.unpack(content))
             if kind == native.REFUSED and not isinstance(_error_of(content), InvalidInput):
                 # Whatever follows is dropped.
                 self._end(is_clean=False)

@@ -6,6 +6,7 @@ given up by the kernel.
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 from contextlib import suppress
@@ -52,7 +53,11 @@ class NativeSocket:
 
     def is_silent(self) -> bool:
         """Whether nothing has arrived that nobody waits for, such as the end."""
-        return not self._buffer and not self.is_ready(select.POLLIN, 0)
+        return not self.has_arrived(0.0)
+
+    def has_arrived(self, timeout_seconds: float) -> bool:
+        """Whether something arrives in time, be it the end."""
+        return bool(self._buffer) or self.is_ready(select.POLLIN, math.ceil(timeout_seconds * 1_000))
 
     def cancel(self) -> None:
         """End what other threads do with it."""

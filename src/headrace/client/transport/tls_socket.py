@@ -48,6 +48,12 @@ class TlsSocket(NativeSocket):
             except ssl.SSLWantReadError:
                 self._wait(select.POLLIN)
 
+    def has_arrived(self, timeout_seconds: float) -> bool:
+        """Whether something arrives in time, be it the end or a part of TLS itself."""
+        with self._lock:
+            is_decrypted = self._tls.pending() > 0
+        return is_decrypted or super().has_arrived(timeout_seconds)
+
     def receive_some(self) -> bytes:
         """What arrives next; nothing at the end."""
         while True:

@@ -6,10 +6,11 @@ been.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from headrace.wire.native import Record, WrittenAt
 from headrace.wire.operations import Answer, Operation
 from headrace.wire.tickets import Reading, Upload
 
@@ -25,6 +26,26 @@ class UploadStream(Protocol):
 
     def read(self) -> pa.Buffer | None:
         """Wait for the next answer; None at the end."""
+
+
+@runtime_checkable
+class DirectUpload(UploadStream, Protocol):
+    """An upload that needs no thread: a caller writes a message and reads its answer. One thread reads at a time."""
+
+    def is_usable(self) -> bool:
+        """Whether a message may be written while nothing is under way; false if it ended, or may end soon."""
+
+    def write_message(self, record: Record) -> None:
+        """Send one message."""
+
+    def has_answer(self, timeout_seconds: float) -> bool:
+        """Whether there is something to read in time."""
+
+    def read_answer(self) -> pa.Buffer | WrittenAt | None:
+        """Wait for the next answer; None at the end."""
+
+    def cancel(self) -> None:
+        """End it; whoever reads gets an error."""
 
 
 class ReadStream(Protocol):
