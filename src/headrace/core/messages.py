@@ -28,6 +28,7 @@ from headrace.core.limits import (
 )
 from headrace.core.lists import numbers
 from headrace.core.topics.settings import CODECS, TopicSettings
+from headrace.core.views import VIEW_TYPES, bytes_in, without_views_of_nulls
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 # Names may repeat, and the value of an attribute may be null.
@@ -62,7 +63,6 @@ NO_MESSAGES: Final = pa.RecordBatch.from_arrays([pa.nulls(0, pa.binary())], sche
 
 _TEXT_TYPES: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 _BYTES_TYPES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view(), *_TEXT_TYPES})
-_VIEW_TYPES: Final = frozenset({pa.string_view(), pa.binary_view()})
 _ACCEPTED: Final = {
     pa.binary(): _BYTES_TYPES.__contains__,
     pa.string(): _TEXT_TYPES.__contains__,
@@ -306,33 +306,15 @@ def _decoded(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
 def _cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     if column.type in _BYTES_TYPES:
         # Arrow casts views of more than 2 GiB to wrong offsets, without an error.
-        _check_column_bytes(name, _bytes_in(column))
-    if column.type in _VIEW_TYPES and column.null_count:
-        column = _without_views_of_nulls(column)
+        _check_column_bytes(name, bytes_in(column))
+    if column.type in VIEW_TYPES and column.null_count:
+        column = without_views_of_nulls(column)
     try:
         return column.cast(kind)
     except pa.ArrowInvalid:
         row = _first_misfit(column, kind)
         value = str(column.slice(row, 1).to_numpy(zero_copy_only=False)[0])
         raise InvalidMessage(name, value, f"it does not fit type {kind}", row) from None
-
-
-def _bytes_in(column: pa.Array) -> int:
-    if column.type not in _VIEW_TYPES:
-        return pc.sum(pc.binary_length(column)).as_py() or 0
-    # A view is sixteen bytes, and the first four are its length.
-    views = np.frombuffer(column.buffers()[1], np.int32, 4 * len(column), 16 * column.offset)
-    return int(views[::4].sum(where=column.is_valid().to_numpy(zero_copy_only=False), dtype=np.int64))
-
-
-def _without_views_of_nulls(column: pa.Array) -> pa.Array:
-    """The same with empty views behind its nulls: validation skips those, but casting follows them."""
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
-    bitmap, buffer, *data = column.buffers()
-    views = np.frombuffer(buffer, np.int64, 2 * len(column), 16 * column.offset).reshape(-1, 2).copy()
-    views[~valid] = 0
-    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(column.type, len(column), [bitmap, pa.py_buffer(views), *data])
 
 
 def _check_column_bytes(name: str, count: int) -> None:
