@@ -14,7 +14,7 @@ INSTALLED := $(or $(wildcard $(READY)),$(READY_QUICK))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 # What `make bench` measures; each says in its --help, and at the top of its module, what it prints.
 BENCHES := engine topics http flight kafka ydb postgres archive tables spark spark.kafka console startup attacks latency peers \
-	sizing
+	sizing stages
 # Of `make campaign`: for each store; more options in CAMPAIGN, such as --store disk.
 SECONDS ?= 300
 # Of `make campaign`: how often Spark's driver is killed, for each store.

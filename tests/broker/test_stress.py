@@ -98,7 +98,7 @@ class Stress:
         sent = self.acknowledged.setdefault(name, [])
         parts = [[b"%s:%d" % (name.encode(), len(sent) + place) for place in range(3)]]
         staged = [self.broker.stage("main", batch(*values), f"{name}-{len(sent)}") for values in parts]
-        assert self.broker.publish_staged("main", staged).written == 3
+        assert self.broker.publish_staged("main", staged) == (3, 0)
         sent += parts[0]
 
     def share_payloads(self, chooser: random.Random, name: str) -> None:

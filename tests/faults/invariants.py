@@ -67,7 +67,7 @@ def batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
 
 @dataclass(eq=False)
 class Attempt:
-    """Messages sent in one commit; `places` has where each was written, once that was acknowledged."""
+    """Messages sent in one commit; `places` has where each was written, as far as known, once that was acknowledged."""
 
     topic: str
     messages: tuple[Message, ...]
@@ -81,6 +81,11 @@ class Attempt:
         written = (receipts.outcome == 0).tolist()
         places = zip(receipts.partition.tolist(), receipts.offset.tolist(), strict=True)
         self.places = [place if is_written else None for place, is_written in zip(places, written, strict=True)]
+
+    def acknowledge_totals(self, written: int, duplicates: int) -> None:
+        """Keep that all of it is there, nobody said where."""
+        assert written + duplicates == len(self.messages)
+        self.places = [None] * len(self.messages)
 
 
 @dataclass(eq=False)
@@ -180,7 +185,7 @@ class Ledger:
         messages = [message for known in staged for message in known[2]]
         attempt = Attempt(topic, tuple(messages), commit_key, commit_key is not None)
         self.attempts.append(attempt)
-        attempt.acknowledge(broker.publish_staged(topic, [known[1] for known in staged], commit_key))
+        attempt.acknowledge_totals(*broker.publish_staged(topic, [known[1] for known in staged], commit_key))
         return attempt
 
     def commit_transaction(
@@ -402,12 +407,12 @@ def publish_left_stages(broker: Broker, ledger: Ledger) -> int:
     for number, (topic, staged, messages) in enumerate(ledger.staged):
         key = CommitKey("left", number)
         try:
-            receipts = broker.publish_staged(topic, [staged], key)
+            totals = broker.publish_staged(topic, [staged], key)
         except StageNotFound:
             continue
         attempt = Attempt(topic, tuple(messages), key)
-        attempt.acknowledge(receipts)
-        assert receipts.written == len(messages)
+        attempt.acknowledge_totals(*totals)
+        assert totals == (len(messages), 0)
         ledger.attempts.append(attempt)
         published += 1
     ledger.staged = []

@@ -62,6 +62,14 @@ class Failed:
     error: str
 
 
+def told_of(answer: Receipts | tuple[int, int]) -> tuple[Place | None, ...]:
+    """Where messages are, or nothing for duplicates and for staged ones."""
+    if isinstance(answer, tuple):
+        return (None,) * sum(answer)
+    places = zip(answer.partition.tolist(), answer.offset.tolist(), strict=True)
+    return tuple(place if place[1] >= 0 else None for place in places)
+
+
 Report = Acknowledged | Committed | Failed
 
 
@@ -91,7 +99,7 @@ def messages_of(worker: str, number: int) -> list[Message]:
     return [Message(value, None, worker, None, number * 1000 + row) for row, value in enumerate(values)]
 
 
-Send = Callable[[Broker, str, int], Receipts]
+Send = Callable[[Broker, str, int], Receipts | tuple[int, int]]
 
 
 def send_numbered(broker: Broker, worker: str, number: int) -> Receipts:
@@ -107,7 +115,7 @@ def send_payload(broker: Broker, worker: str, number: int) -> Receipts:
     return broker.publish("payload", batch_of(messages_of(worker, number)))
 
 
-def send_staged(broker: Broker, worker: str, number: int) -> Receipts:
+def send_staged(broker: Broker, worker: str, number: int) -> tuple[int, int]:
     messages = messages_of(worker, number)
     half = len(messages) // 2
     parts = [messages[:half], messages[half:]]
@@ -165,10 +173,7 @@ class Load:
     def _publish(self, worker: str) -> None:
         number = self._begin.get(worker, 0)
         while True:
-            receipts = WORKERS[worker](self._broker, worker, number)
-            places = zip(receipts.partition.tolist(), receipts.offset.tolist(), strict=True)
-            told = tuple(place if place[1] >= 0 else None for place in places)
-            self._tell(Acknowledged(worker, number, told))
+            self._tell(Acknowledged(worker, number, told_of(WORKERS[worker](self._broker, worker, number))))
             number += 1
 
     def _read(self) -> None:

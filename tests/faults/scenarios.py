@@ -18,6 +18,8 @@ from tests.faults.invariants import TINY, Message
 
 ONE_SEGMENT = DiskOptions()
 SMALL_FRAMES = BrokerSettings(frame_rows=4)
+# Stages are read while they are published, and rows are placed when they are staged.
+TINY_FRAMES = BrokerSettings(frame_rows=4, frame_bytes=200)
 UNSYNCED = DiskOptions(durability="os", segment_bytes=TINY.segment_bytes, segment_frames=TINY.segment_frames)
 
 # What the journal had of a transaction.
@@ -187,6 +189,14 @@ def stage_and_publish_without_key(session: Session) -> None:
     session.ledger.publish_staged(session.broker, "t", None)
 
 
+def stage_and_publish_in_pieces(session: Session) -> None:
+    broker, ledger = session.broker, session.ledger
+    ledger.stage(broker, "t", plain("piece0", 4, b"k"), "one")
+    ledger.stage(broker, "t", plain("piece1", 3), "one")
+    ledger.stage(broker, "t", plain("piece2", 6, b"l"), "two")
+    ledger.publish_staged(broker, "t", CommitKey("sink", 1))
+
+
 def two_topics(session: Session) -> None:
     three_partitions(session)
     session.ledger.create_topic(session.broker, "u", 2)
@@ -282,9 +292,10 @@ SCENARIOS = [
     Scenario("add partitions", three_partitions, live, grow),
     Scenario("delete a topic", with_stage, live, delete),
     Scenario("stage and publish", three_partitions, live, stage_and_publish),
+    Scenario("stage and publish in pieces", three_partitions, live, stage_and_publish_in_pieces, settings=TINY_FRAMES),
     Scenario("stage and publish without a commit key", three_partitions, live, stage_and_publish_without_key),
     Scenario(
-        "commit transactions in pieces", two_topics, fill, commit_transactions, segments_made=2, settings=SMALL_FRAMES
+        "commit transactions in pieces", two_topics, fill, commit_transactions, segments_made=2, settings=TINY_FRAMES
     ),
     Scenario(
         "commit transactions without syncs", two_topics, live, commit_transactions, options=UNSYNCED, segments_made=1

@@ -36,6 +36,7 @@ from headrace.core.ids import Kind
 from headrace.core.limits import PIPELINES_PER_TOPIC_MAX
 from headrace.core.messages import READ_SCHEMA, STORED_SCHEMA, message_sizes
 from headrace.core.names import topic_key
+from headrace.core.publish.placed import place_ahead
 from headrace.core.publish.plan import plan_reset
 from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.reports.pipelines import PipelineReport
@@ -1008,12 +1009,35 @@ class StagesContract:
         place.reopen()
         found = place.store.stages.read(topic_id, "s")
         assert found is not None
-        assert [piece.to_pylist() for piece in found] == [piece.to_pylist() for piece in pieces]
+        assert [piece.rows.to_pylist() for piece in found] == [piece.to_pylist() for piece in pieces]
         assert place.store.stages.write(topic_id, "s", pieces[1], NOW_US) == 6
         place.reopen()
         found = place.store.stages.read(topic_id, "s")
         assert found is not None
-        assert [piece.num_rows for piece in found] == [2, 2, 0, 2]
+        assert [piece.rows.num_rows for piece in found] == [2, 2, 0, 2]
+        assert [piece.rows.num_rows for piece in found] == [2, 2, 0, 2], "it can be read again"
+        assert (found.rows, found.has_sources) == (6, True)
+        assert found.bytes >= sum(piece.nbytes for piece in pieces)
+
+    def test_places_come_back_where_they_are_kept(self, place: Place) -> None:
+        topic_id = Topic(place).record.id
+        placed = place_ahead(values(b"a", b"b", b"c", partition=None), DEFAULT_SETTINGS, 2, 1)
+        assert placed is not None
+        rows, places = placed
+        place.store.stages.write(topic_id, "s", values(b"0"), NOW_US)
+        assert place.store.stages.write(topic_id, "s", rows, NOW_US, places) == 4
+        place.reopen()
+        stage = place.store.stages.read(topic_id, "s")
+        assert stage is not None
+        first, second = stage
+        assert (first.places, second.rows.to_pylist()) == (None, rows.to_pylist())
+        if not place.store.stages.keeps_places:
+            assert second.places is None
+            return
+        assert second.places is not None
+        found, expected = second.places.directory, places.directory
+        assert second.places.partitions == 2
+        assert (found.partition.tolist(), found.rows.tolist()) == (expected.partition.tolist(), expected.rows.tolist())
 
     def test_a_stage_that_is_not_there_is_none(self, place: Place) -> None:
         topic_id = Topic(place).record.id
@@ -1035,7 +1059,8 @@ class StagesContract:
         assert place.store.stages.write(topic_id, "s", values(b"a"), NOW_US) == 1
         place.reopen()
         found = [place.store.stages.read(topic_id, stage) for stage in ("s", "t")]
-        assert [len(pieces[0]["value"][0].as_py()) for pieces in found if pieces] == [1, 400]
+        assert [len(piece.rows["value"][0].as_py()) for stage in found if stage for piece in stage] == [1, 400]
+        assert [stage.has_sources for stage in found if stage] == [False, False]
 
     @pytest.mark.parametrize("stage", [*NAMES, "x" * 2048, "a/b\\c", "1-2"])
     def test_any_name_keeps_its_rows(self, place: Place, stage: str) -> None:
@@ -1044,7 +1069,7 @@ class StagesContract:
         place.reopen()
         found = place.store.stages.read(topic_id, stage)
         assert found is not None
-        assert found[0]["value"].to_pylist() == [b"a"]
+        assert [piece.rows["value"].to_pylist() for piece in found] == [[b"a"]]
         assert place.store.stages.drop(topic_id, stage)
 
     def test_stages_of_topics_are_apart(self, place: Place) -> None:
@@ -1059,7 +1084,7 @@ class StagesContract:
         assert place.store.stages.read(first, "t") is None
         found = place.store.stages.read(second, "s")
         assert found is not None
-        assert found[0]["value"].to_pylist() == [b"3"]
+        assert [piece.rows["value"].to_pylist() for piece in found] == [[b"3"]]
 
     def test_stages_that_nobody_writes_to_expire(self, place: Place) -> None:
         topic_id = Topic(place).record.id
@@ -1086,8 +1111,9 @@ class StagesContract:
         place.reopen()
         found: list[int] = []
         for stage in ("s0", "s1", "s2"):
-            pieces = place.store.stages.read(topic_id, stage) or []
-            found += [int(piece["value"][0].as_py()) for piece in pieces]
+            pieces = place.store.stages.read(topic_id, stage)
+            assert pieces is not None
+            found += [int(piece.rows["value"][0].as_py()) for piece in pieces]
         assert sorted(found) == list(range(60))
 
 

@@ -480,7 +480,7 @@ class Broker:
         rows = accept(batch, found.record.settings, found.record.partitions)
         name = check_id("stage", stage if stage is not None else uuid.uuid4().hex)
         with found.using():
-            return Staged(name, self._store.stages.write(found.record.id, name, rows, self._clock.now_us()))
+            return stages_of.stage(self._store.stages, found, rows, name, self.settings, self._clock.now_us())
 
     def publish_staged(
         self,
@@ -488,14 +488,15 @@ class Broker:
         stages: Sequence[Staged],
         commit_key: CommitKey | None = None,
         timeout_seconds: float | None = None,
-    ) -> Receipts:
-        """Publish the rows of some stages, in order, in one commit, and delete the stages.
+    ) -> tuple[int, int]:
+        """Publish stages in one commit; returns how many messages were written, and how many were duplicates.
 
         If a stage is missing, or has another number of rows than given, nothing is written. A commit key that was
         used before drops the stages and publishes nothing.
         """
         found, key = self._topics.find(topic).topic, check_commit_key(commit_key)
-        return stages_of.publish(self._store.stages, found, check_staged(stages), key, self._patience(timeout_seconds))
+        patience = self._patience(timeout_seconds)
+        return stages_of.publish(self._store.stages, found, check_staged(stages), key, patience)
 
     def commit_transaction(
         self,

@@ -154,8 +154,7 @@ def _drop_stages(operation: wire.DropStages, broker: Broker, principal: Principa
 def _publish_staged(operation: wire.PublishStaged, broker: Broker, principal: Principal) -> tuple[int, int]:
     key = None if operation.writer is None else CommitKey(operation.writer, operation.number, operation.fingerprint)
     with _own_stages(principal, [stage for stage, _ in operation.stages]):
-        receipts = broker.publish_staged(operation.topic, _staged(principal, operation.stages), key)
-    return receipts.written, len(receipts) - receipts.written
+        return broker.publish_staged(operation.topic, _staged(principal, operation.stages), key)
 
 
 def _commit_transaction(operation: wire.CommitTransaction, broker: Broker, principal: Principal) -> TransactionOutcome:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.core.hashes.columns import Int64s
 from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.placed import Places
 from headrace.core.publish.sources import Source
 from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.reports.histogram import Histogram
@@ -25,6 +26,7 @@ from headrace.core.topics.settings import TopicSettings
 from headrace.storage.catalog import Catalog, TopicRecord
 from headrace.storage.commits.store_commits import CatalogChange, RepeatedCommit
 from headrace.storage.ranges import Gap, OffsetRange
+from headrace.storage.staged import StagePiece, StoredStage
 
 __all__ = [
     "CatalogChange",
@@ -34,9 +36,11 @@ __all__ = [
     "OffsetRange",
     "RepeatedCommit",
     "Signals",
+    "StagePiece",
     "Stages",
     "Store",
     "StoreCommit",
+    "StoredStage",
     "TopicLog",
 ]
 
@@ -139,11 +143,16 @@ class TopicLog(Protocol):
 
 
 class Stages(Protocol):
-    """Rows that wait to be published together."""
+    """Rows that wait to be published together. Places are kept only if `keeps_places` says so."""
 
-    def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int: ...
+    @property
+    def keeps_places(self) -> bool: ...
 
-    def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None: ...
+    def write(
+        self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int, places: Places | None = None
+    ) -> int: ...
+
+    def read(self, topic_id: int, stage: str) -> StoredStage | None: ...
 
     def drop(self, topic_id: int, stage: str) -> bool: ...
 

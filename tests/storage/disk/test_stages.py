@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
-from headrace.core.errors import DiskFull
+from headrace.core.errors import DiskFull, StoreUnavailable
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.stages import DiskStages
 from tests.storage.builders import NOW_US, values
@@ -24,7 +28,7 @@ def staged(directory: Path, *given: bytes, files: FileSystem | None = None) -> D
 
 def found(stages: DiskStages, stage: str = "s") -> list[bytes] | None:
     pieces = stages.read(1, stage)
-    return None if pieces is None else [value for piece in pieces for value in piece["value"].to_pylist()]
+    return None if pieces is None else [value for piece in pieces for value in piece.rows["value"].to_pylist()]
 
 
 def test_one_that_a_process_left_is_found_with_its_age(tmp_path: Path) -> None:
@@ -111,3 +115,75 @@ def test_one_that_cannot_be_removed_expires_later(tmp_path: Path, caplog: pytest
     again = staged(tmp_path)
     assert again.expire(NOW_US) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_piece_that_is_dropped_or_cannot_be_read_any_more(tmp_path: Path) -> None:
+    files = FailingFiles()
+    stages = staged(tmp_path, b"a", b"b", files=files)
+    stage = stages.read(1, "s")
+    assert stage is not None
+    files.fail("map", None, BROKEN)
+    with pytest.raises(StoreUnavailable, match="map"):
+        list(stage)
+    files.fail("map", NO_SPACE)
+    with pytest.raises(DiskFull, match="map"):
+        list(stage)
+    assert stages.drop(1, "s")
+    assert (list(stage), stage.rows) == ([], 2)
+
+
+class SlowFiles(FileSystem):
+    """The first write waits until it is let go on."""
+
+    def __init__(self) -> None:
+        self.began, self.gate = Event(), Event()
+
+    def write(self, handle: int, position: int, parts: Sequence[Any]) -> None:
+        if not self.began.is_set():
+            self.began.set()
+            assert self.gate.wait(60)
+        super().write(handle, position, parts)
+
+
+def test_stages_are_written_beside_one_another(tmp_path: Path) -> None:
+    files = SlowFiles()
+    stages = DiskStages(files, tmp_path)
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(stages.write, 1, "slow", values(b"a"), NOW_US)
+        assert files.began.wait(60)
+        assert stages.write(1, "s", values(b"b"), NOW_US) == 1
+        files.gate.set()
+        assert writing.result() == 1
+
+
+class DroppedBefore:
+    """The lock of a stage; when somebody wants it, another thread drops the stage first."""
+
+    def __init__(self, stages: DiskStages, stage: Any) -> None:
+        self._stages, self._stage, self._lock = stages, stage, stage.lock
+        stage.lock = self
+
+    def __enter__(self) -> None:
+        self._stage.lock = self._lock
+        self._stages.drop(1, "s")
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_what_waits_while_a_stage_is_dropped_finds_none(tmp_path: Path) -> None:
+    stages = staged(tmp_path, b"a")
+    DroppedBefore(stages, stages._stages[1, "s"])
+    assert found(stages) is None
+    staged_again(stages, b"b")
+    DroppedBefore(stages, stages._stages[1, "s"])
+    assert not stages.drop(1, "s")
+    staged_again(stages, b"c")
+    DroppedBefore(stages, stages._stages[1, "s"])
+    assert stages.write(1, "s", values(b"d"), NOW_US) == 1
+    assert found(stages) == found(staged(tmp_path)) == [b"d"]
+
+
+def staged_again(stages: DiskStages, value: bytes) -> None:
+    assert stages.write(1, "s", values(value), NOW_US) == 1

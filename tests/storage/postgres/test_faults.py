@@ -270,7 +270,7 @@ class TestLostConnections:
         assert store.stages.write(topic.id, "s", values(b"c"), NOW_US) == 3
         staged = store.stages.read(topic.id, "s")
         assert staged is not None
-        assert [value for rows in staged for value in rows.column("value").to_pylist()] == [b"a", b"b", b"c"]
+        assert [value for piece in staged for value in piece.rows.column("value").to_pylist()] == [b"a", b"b", b"c"]
 
     def test_a_server_that_is_down_is_a_clear_error_in_the_end(self, site: Site, proxy: Proxy) -> None:
         store = site.open(IMPATIENT, proxy.port)

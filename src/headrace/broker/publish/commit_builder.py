@@ -9,7 +9,8 @@ same holds if its rows make checking or planning fail unexpectedly, such as for 
 submission are refused or written one by one (`parts`). A submission whose commit key was used before publishes
 nothing, nor does one of a fenced producer. A log may build again, if its connection broke: the last result counts.
 What is too large for one frame is planned in pieces on a copy of the state; the frames become visible together. Each
-piece is planned lazily, so that its rows are written and freed before the next one needs memory.
+piece is planned lazily, so that its rows are written and freed before the next one needs memory. Staged rows that are
+large are read only then, and answered with totals: so a commit of any size costs no more memory than a few frames.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,11 +26,13 @@ import pyarrow as pa
 
 from headrace.broker.clock import Clock
 from headrace.broker.publish.parts import PartGroup, PassedNumbers
+from headrace.broker.publish.staged_rows import StagedRows
 from headrace.broker.publish.submission import Submission, batches_of
 from headrace.broker.settings import BrokerSettings
 from headrace.core.errors import CommitConflict, HeadraceError, ProducerFenced
-from headrace.core.messages import accept_all, content_bytes, join
+from headrace.core.messages import NO_MESSAGES, accept_all, content_bytes, join
 from headrace.core.publish.payload_window import PayloadWindow
+from headrace.core.publish.placed import Places, may_stay, plan_placed
 from headrace.core.publish.plan import plan
 from headrace.core.publish.receipts import (
     CONFLICT,
@@ -36,14 +40,17 @@ from headrace.core.publish.receipts import (
     DUPLICATE_BY_SOURCE,
     DUPLICATE_COMMIT,
     NO_RECEIPTS,
+    NO_TOTALS,
+    WRITTEN,
     Receipts,
+    Totals,
     all_duplicates,
     join_receipts,
 )
 from headrace.core.publish.seqno_jumps import SeqnoWatch, may_jump
 from headrace.core.publish.state import Commit, CommitKey, Directory, TopicState
 from headrace.storage.catalog import TopicRecord
-from headrace.storage.interface import Fences
+from headrace.storage.interface import Fences, StagePiece
 
 DROPPED_COUNTERS: Final = {
     DUPLICATE_BY_SOURCE: "duplicates_by_source",
@@ -53,6 +60,10 @@ DROPPED_COUNTERS: Final = {
 }
 
 
+# The rows of a submission: in memory, or in stages.
+_Rows = Sequence[pa.RecordBatch] | StagedRows
+
+_rows_of: Final = attrgetter("rows")
 _NOTHING: Final = np.zeros(0, np.uint8)
 
 
@@ -87,6 +98,9 @@ class CommitBuilder:
         # the bytes of their values, keys and attributes.
         self._fresh: list[Submission | PartGroup] = []
         self._receipts: list[Receipts] = []
+        # Or instead of receipts the totals of the only submission with anything to write, if its rows are staged.
+        self._alone: Submission | None = None
+        self._totals = NO_TOTALS
         self._frames: list[Directory] = []
         self._messages = self._bytes = 0
         self._single: Commit | None = None
@@ -131,8 +145,10 @@ class CommitBuilder:
         fresh = set(self._fresh)
         for submission, _ in self._keyed:
             if submission.error is None and submission not in fresh:
-                submission.receipts = all_duplicates(submission.rows, DUPLICATE_COMMIT)
-        if len(self._receipts) == len(self._fresh) == 1:
+                self._answer_repeated(submission)
+        if self._alone is not None:
+            self._alone.total(self._totals)
+        elif len(self._receipts) == len(self._fresh) == 1:
             self._fresh[0].answer(self._receipts[0])
         elif self._fresh:
             receipts, start = join_receipts(self._receipts), 0
@@ -143,6 +159,14 @@ class CommitBuilder:
             if submission.parts:
                 submission.answer(NO_RECEIPTS)
         return CommitSummary(self._frames, self._messages, self._single, self._counts())
+
+    @staticmethod
+    def _answer_repeated(submission: Submission) -> None:
+        """Its key was used before."""
+        if submission.staged is None:
+            submission.answer(all_duplicates(submission.rows, DUPLICATE_COMMIT))
+        else:
+            submission.total(Totals.all(submission.rows, DUPLICATE_COMMIT))
 
     def _counts(self) -> Mapping[str, int]:
         counts: dict[str, int] = {}
@@ -155,6 +179,7 @@ class CommitBuilder:
             asked: list[Submission | PartGroup] = [*self._submissions, *self._groups]
             answered = [each.receipts.outcome for each in asked if each.receipts is not None]
             outcomes = np.bincount(np.concatenate(answered or [_NOTHING]), minlength=CONFLICT + 1)
+            outcomes += sum((submission.totals for submission in self._submissions), NO_TOTALS).counts
             outcomes[DUPLICATE_BY_SOURCE] += sum(group.repeated_rows for group in self._groups)
             for outcome, counter in DROPPED_COUNTERS.items():
                 if outcomes[outcome]:
@@ -165,6 +190,7 @@ class CommitBuilder:
 
     def _build(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
         self._receipts, self._frames, self._messages, self._bytes, self._single = [], [], 0, 0, None
+        self._alone, self._totals = None, NO_TOTALS
         settings = self._topic.settings
         self._window, self._forgotten_before = state.window, state.window.forgotten_early
         # A limit, not content: it applies from the next payload on.
@@ -178,23 +204,33 @@ class CommitBuilder:
             if rows := group.decide(state):
                 self._fresh.append(group)
                 batches += rows
-        keys = self._take_fresh_keyed(state, batches) if self._keyed else ()
-        if not batches:
+        keyed: list[_Rows] = []
+        keys = self._take_fresh_keyed(state, keyed) if self._keyed else ()
+        if len(keyed) == len(self._fresh) == 1 and isinstance(keyed[0], StagedRows):
+            self._alone = next(submission for submission, rows in self._keyed if rows is keyed[0])
+        if not self._fresh:
             return ()
         size = sum(submission.bytes for submission in self._submissions)
         if (
             sum(submission.rows for submission in self._fresh) <= self._limits.frame_rows
             and size <= self._limits.frame_bytes
         ):
-            rows = batches[0] if len(batches) == 1 else join(batches)
-            commit = self._planned(rows, state, now_us, keys, windows)
+            places = None
+            if keyed:
+                staged = list(_pieces_of(keyed))
+                batches += map(_rows_of, staged)
+                places = self._places(staged[0], state) if len(staged) == 1 else None
+            rows = batches[0] if len(batches) == 1 else join(batches or [NO_MESSAGES])
+            commit = self._planned(rows, state, now_us, keys, windows, places)
             self._single = commit
             return () if commit is None else (commit,)
-        return self._in_pieces(self._pieces(batches), state.copy(), now_us, keys, windows)
+        draft = state.copy()
+        pieces = self._pieces(_pieces_of([batches, *keyed]), draft)
+        return self._in_pieces(pieces, draft, now_us, keys, windows)
 
     def _in_pieces(
         self,
-        pieces: Sequence[Sequence[pa.RecordBatch]],
+        pieces: Iterable[StagePiece],
         draft: TopicState,
         now_us: int,
         keys: tuple[CommitKey, ...],
@@ -202,8 +238,8 @@ class CommitBuilder:
     ) -> Iterator[Commit]:
         """The frames of one commit, one after another; all but the last have `continues`."""
         before: Commit | None = None
-        for place, piece in enumerate(pieces, 1):
-            commit = self._planned(join(piece), draft, now_us, keys if place == len(pieces) else (), windows)
+        for piece, is_last in _with_last(pieces):
+            commit = self._planned(piece.rows, draft, now_us, keys if is_last else (), windows, piece.places)
             if commit is None:
                 continue
             draft.apply(commit)
@@ -220,10 +256,18 @@ class CommitBuilder:
         now_us: int,
         keys: tuple[CommitKey, ...],
         windows: Sequence[PayloadWindow],
+        places: Places | None = None,
     ) -> Commit | None:
         """The commit of some rows, unless there is nothing to write."""
-        commit, receipts = plan(rows, state, self._topic.settings, now_us, keys, windows)
-        self._receipts.append(receipts)
+        if places is not None:
+            commit = plan_placed(rows, places, state, now_us, keys)
+            self._totals += Totals.all(rows.num_rows, WRITTEN)
+        else:
+            commit, receipts = plan(rows, state, self._topic.settings, now_us, keys, windows)
+            if self._alone is None:
+                self._receipts.append(receipts)
+            else:
+                self._totals += Totals.of(receipts.outcome)
         if not commit.rows.num_rows and not keys:
             return None
         self._frames.append(commit.directory)
@@ -249,8 +293,8 @@ class CommitBuilder:
                 submission.refuse(error)
         return [submission for submission in submissions if submission.error is None], rows
 
-    def _check_alone(self, submission: Submission) -> Sequence[pa.RecordBatch]:
-        return submission.batches if submission.is_checked else self._check([submission])[1]
+    def _check_alone(self, submission: Submission) -> _Rows:
+        return self._check([submission])[1] if submission.staged is None else submission.staged
 
     def _check_fences(self, fences: Fences) -> None:
         """Refuse submissions of fenced producers; an unknown producer is accepted with its epoch."""
@@ -270,7 +314,7 @@ class CommitBuilder:
 
     def _refuse_jumps(self, state: TopicState, now_us: int) -> None:
         """Give each submission whose seqnos jump its error."""
-        numbered = chain(self._plain_batches, *(rows for _, rows in self._keyed))
+        numbered = chain(self._plain_batches, *(_numbered(rows) for _, rows in self._keyed))
         if not any(may_jump(batch) for batch in numbered if "seqno" in batch.schema.names):
             return
         watch = SeqnoWatch(state.sources, now_us)
@@ -280,11 +324,15 @@ class CommitBuilder:
         for submission, rows in self._keyed:
             is_repeated = submission.key is not None and state.is_repeated(submission.key)
             if submission.error is None and not is_repeated:
-                submission.error = watch.check(rows)
+                submission.error = watch.check(_numbered(rows))
 
     def _refuse_at_fault(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> bool:
         """Give each submission that cannot be planned alone its error; returns whether others are left."""
-        rows: dict[Submission | PartGroup, Sequence[pa.RecordBatch]] = dict(self._keyed)
+        if self._alone is not None:
+            return False
+        rows: dict[Submission | PartGroup, Sequence[pa.RecordBatch]] = {
+            submission: list(map(_rows_of, _pieces_of([each]))) for submission, each in self._keyed
+        }
         rows |= {submission: [batch] for submission, batch in self._plain_rows()}
         rows |= {group: group.decided for group in self._groups}
         for each in self._fresh:
@@ -309,7 +357,7 @@ class CommitBuilder:
             return list(self._plain_batches)
         return [batch for submission, batch in self._plain_rows() if submission.error is None]
 
-    def _take_fresh_keyed(self, state: TopicState, batches: list[pa.RecordBatch]) -> tuple[CommitKey, ...]:
+    def _take_fresh_keyed(self, state: TopicState, fresh: list[_Rows]) -> tuple[CommitKey, ...]:
         """Add the submissions whose commit key was not used before, neither in the log nor by one before it here."""
         keys: dict[str, CommitKey] = {}
         for submission, rows in self._keyed:
@@ -325,21 +373,34 @@ class CommitBuilder:
                     continue
                 keys[key.writer] = key
             self._fresh.append(submission)
-            batches += rows
+            fresh.append(rows)
         return tuple(recorded for key in keys.values() for recorded in key.recorded())
 
-    def _pieces(self, batches: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
-        """Groups of batches, some of them split, such that each group fits a frame."""
-        pieces: list[list[pa.RecordBatch]] = []
+    def _pieces(self, pieces: Iterable[StagePiece], state: TopicState) -> Iterator[StagePiece]:
+        """The same rows, joined or cut such that each piece fits a frame; those that are placed stay as they are."""
+        group: list[pa.RecordBatch] = []
         rows = size = 0
-        for part, part_size in chain.from_iterable(map(self._cut, batches)):
-            is_full = rows + part.num_rows > self._limits.frame_rows or size + part_size > self._limits.frame_bytes
-            if not pieces or is_full:
-                pieces.append([])
-                rows = size = 0
-            pieces[-1].append(part)
-            rows, size = rows + part.num_rows, size + part_size
-        return pieces
+        for piece in pieces:
+            if self._places(piece, state) is not None:
+                if group:
+                    yield StagePiece(join(group))
+                    group, rows, size = [], 0, 0
+                yield piece
+                continue
+            for part, part_size in self._cut(piece.rows):
+                is_full = rows + part.num_rows > self._limits.frame_rows or size + part_size > self._limits.frame_bytes
+                if group and is_full:
+                    yield StagePiece(join(group))
+                    group, rows, size = [], 0, 0
+                group.append(part)
+                rows, size = rows + part.num_rows, size + part_size
+        if group:
+            yield StagePiece(join(group))
+
+    def _places(self, piece: StagePiece, state: TopicState) -> Places | None:
+        """Where rows stay if they were placed; of others than one alone are receipts, in the order sent."""
+        places = None if self._alone is None else piece.places
+        return places if places is not None and may_stay(places, state, self._topic.settings) else None
 
     def _cut(self, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
         """Parts of a batch that each fit a frame, assuming rows of similar size, and their sizes."""
@@ -353,4 +414,28 @@ class CommitBuilder:
 
 
 def _is_keyed(submission: Submission) -> bool:
-    return submission.key is not None or submission.is_checked
+    return submission.key is not None or submission.staged is not None
+
+
+def _pieces_of(given: Iterable[_Rows]) -> Iterator[StagePiece]:
+    """The rows of submissions, one after another."""
+    for rows in given:
+        yield from rows if isinstance(rows, StagedRows) else map(StagePiece, rows)
+
+
+def _numbered(rows: _Rows) -> Iterable[pa.RecordBatch]:
+    """The rows of a submission that may have seqnos."""
+    if not isinstance(rows, StagedRows):
+        return rows
+    return map(_rows_of, rows) if rows.has_sources else ()
+
+
+def _with_last(pieces: Iterable[StagePiece]) -> Iterator[tuple[StagePiece, bool]]:
+    """Each piece, and whether it is the last."""
+    before: StagePiece | None = None
+    for piece in pieces:
+        if before is not None:
+            yield before, False
+        before = piece
+    if before is not None:
+        yield before, True

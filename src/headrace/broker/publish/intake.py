@@ -39,7 +39,6 @@ from headrace.core.errors import HeadraceError, OutcomeUnknown, Overloaded, agai
 from headrace.core.publish.receipts import Receipts
 from headrace.core.reports.histogram import SECONDS, Histogram
 
-# Small submissions share a sync; larger ones gain nothing from it, and lose what the processor's cache gives.
 _TOGETHER_BYTES: Final = 2 << 20
 # How often closing a queue checks whether it is empty, in case it was not notified.
 _LOOK_SECONDS: Final = 0.1
@@ -59,6 +58,8 @@ class TopicIntake(Combiner[Submission]):
         super().__init__(leaders)
         self.topic = topic
         self.messages_max = messages_max
+        # Small submissions share a sync; larger ones gain nothing from it, and lose what the processor's cache gives.
+        self.together_bytes = min(_TOGETHER_BYTES, settings.frame_bytes)
         self._settings = settings
         self.seconds = Histogram(SECONDS)
         self._commit = commit
@@ -281,11 +282,10 @@ class TopicIntake(Combiner[Submission]):
     def take(self, taken: list[Submission]) -> None:
         """The first submissions, as many as fit one frame and are worth sharing it, at least one."""
         rows = size = 0
-        bytes_max = min(_TOGETHER_BYTES, self._settings.frame_bytes)
         while self._waiting:
             first = self._waiting[0]
             rows, size = rows + first.rows, size + first.bytes
-            if taken and (rows > self._settings.frame_rows or size > bytes_max):
+            if taken and (rows > self._settings.frame_rows or size > self.together_bytes):
                 break
             taken.append(first)
             self._waiting.popleft()

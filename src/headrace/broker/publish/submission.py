@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from headrace.broker.publish.combiner import Waiter
 from headrace.broker.publish.parts import Part, neighbours
+from headrace.broker.publish.staged_rows import StagedRows
 from headrace.core.errors import HeadraceError, InvalidInput, again
 from headrace.core.messages import STORED_SCHEMA
-from headrace.core.publish.receipts import Receipts
+from headrace.core.publish.receipts import NO_RECEIPTS, NO_TOTALS, Receipts, Totals
 from headrace.core.publish.state import CommitKey
 
 # Memory overhead of a single value while it waits.
@@ -52,15 +53,16 @@ class Lane:
 
 @dataclass(slots=True, eq=False)
 class Submission(Waiter):
-    """What one publisher wants to write, and the outcome; staged rows were checked when they were staged.
+    """What one publisher wants to write, and the outcome.
 
-    Its rows are `batches`, or one message with nothing but a value, or parts that are answered one by one. An account
-    is who is charged for space; a program that has the broker in it is not.
+    Its rows are `batches`, or one message with nothing but a value, or parts that are answered one by one, or staged
+    ones, which were checked when they were staged and are answered with their totals. An account is who is charged for
+    space; a program that has the broker in it is not.
     """
 
     batches: Sequence[pa.RecordBatch] = ()
     key: CommitKey | None = None
-    is_checked: bool = False
+    staged: StagedRows | None = None
     fence: Fence | None = None
     parts: Sequence[Part] = ()
     value: bytes | None = None
@@ -70,6 +72,7 @@ class Submission(Waiter):
     rows: int = 0
     bytes: int = 0
     receipts: Receipts | None = None
+    totals: Totals = NO_TOTALS
     error: Exception | None = None
     # Whether it counts in the size of the queue; its place in the line and its lane; when it came.
     is_counted: bool = False
@@ -81,6 +84,8 @@ class Submission(Waiter):
         self.has_no_thread = self.sink is not None
         if self.value is not None:
             self.rows, self.bytes = 1, len(self.value) + VALUE_OVERHEAD_BYTES
+        elif self.staged is not None:
+            self.rows, self.bytes = self.staged.rows, self.staged.bytes
         for batch in neighbours(self.parts) if self.parts else self.batches:
             self.rows += batch.num_rows
             self.bytes += _size_of(batch)
@@ -107,7 +112,14 @@ class Submission(Waiter):
 
     def answer(self, receipts: Receipts) -> None:
         """It was committed, unless it was refused."""
-        self.receipts = receipts
+        if self.staged is None:
+            self.receipts = receipts
+        else:
+            self.total(Totals.of(receipts.outcome))
+
+    def total(self, totals: Totals) -> None:
+        """It was committed, and has no receipts."""
+        self.receipts, self.totals = NO_RECEIPTS, totals
 
     def refuse(self, error: Exception) -> None:
         """Give it an error; unless its content is to blame, that ends its lane."""

@@ -25,12 +25,12 @@ from headrace.broker.checks import check_distinct, check_stages, check_transacti
 from headrace.broker.clock import Clock
 from headrace.broker.groups.turns import GroupTurns
 from headrace.broker.publish.commit_builder import CommitBuilder
-from headrace.broker.publish.stages import drop, read
+from headrace.broker.publish.staged_rows import StagedRows
+from headrace.broker.publish.stages import drop
 from headrace.broker.publish.submission import Submission
 from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.broker.topics.topic import Topic, short_of_memory
 from headrace.core.errors import CommitConflict, HeadraceError, StageNotFound
-from headrace.core.messages import NO_MESSAGES
 from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.state import Commit, CommitKey, TopicState
 from headrace.core.reports.descriptions import Staged, TransactionOffsets, TransactionOutcome
@@ -141,14 +141,11 @@ class StoreTransactions:
         self._write(list(parts.values()), offsets, key)
         for part in parts.values():
             part.topic.tell(part.builder)
-        receipts = {name: part.submission.receipts for name, part in parts.items()}
-        return TransactionOutcome(
-            {name: (each.written, len(each) - each.written) for name, each in receipts.items() if each is not None}
-        )
+        totals = {name: part.submission.totals for name, part in parts.items()}
+        return TransactionOutcome({name: (each.written, each.dropped) for name, each in totals.items()})
 
     def _part(self, topic: Topic, named: Sequence[Staged], key: CommitKey | None) -> _Part:
-        batches = [batch for staged in named for batch in read(self._store.stages, topic, staged)]
-        submission = Submission([NO_MESSAGES, *batches], is_checked=True)
+        submission = Submission(staged=StagedRows(self._store.stages, topic.record, named, topic.intake.together_bytes))
         return _Part(topic, topic.builder([submission]), submission, key)
 
     def _write(self, parts: Sequence[_Part], offsets: Offsets, key: CommitKey | None) -> None:

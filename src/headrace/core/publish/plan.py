@@ -117,7 +117,7 @@ def plan_columns(
         if sources is not None:
             sources, seqno = RowSources(sources.code[kept], sources.sources), seqno[kept]
     partition, round_robin, keyed = choose_partitions(batch, seqno, sources, state, time_us, settings.key_hash)
-    order, directory = _assign_offsets(partition, state.end_offsets)
+    order, directory = assign_offsets(partition, state.end_offsets)
     receipts = _receipts(outcome, kept, partition, order, directory)
     rows = stored_rows(batch, order)
     updates = NO_UPDATES
@@ -235,7 +235,7 @@ def _new_payloads(
     return payloads.pick(~repeated)
 
 
-def _assign_offsets(partition: Int32s, end_offsets: Int64s) -> tuple[Int64s | None, Directory]:
+def assign_offsets(partition: Int32s, end_offsets: Int64s) -> tuple[Int64s | None, Directory]:
     """The stable order by partition (none if the rows are in it already) and the directory of the sorted rows."""
     if len(partition) == 1:
         return None, Directory(partition, end_offsets[partition], _ONE_ROW)

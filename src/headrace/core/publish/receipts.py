@@ -95,3 +95,38 @@ def join_receipts(parts: Sequence[Receipts]) -> Receipts:
         np.concatenate([part.offset for part in parts]),
         np.concatenate([part.outcome for part in parts]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How many messages had which outcome: what is kept of a commit whose receipts may be larger than memory."""
+
+    counts: Int64s
+
+    @classmethod
+    def of(cls, outcome: npt.NDArray[np.uint8]) -> Totals:
+        """The totals of some outcomes."""
+        return cls(np.bincount(outcome, minlength=CONFLICT + 1))
+
+    @classmethod
+    def all(cls, messages: int, outcome: int) -> Totals:
+        """The totals of messages that all have one outcome."""
+        counts = np.zeros(CONFLICT + 1, np.int64)
+        counts[outcome] = messages
+        return cls(counts)
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(self.counts + other.counts)
+
+    @property
+    def written(self) -> int:
+        """How many messages were written."""
+        return int(self.counts[WRITTEN])
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were not written."""
+        return int(self.counts.sum()) - self.written
+
+
+NO_TOTALS: Final = Totals.all(0, WRITTEN)

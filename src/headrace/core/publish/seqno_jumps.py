@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ class SeqnoWatch:
         self._now_us = now_us
         self._accepted: dict[Source, int] = {}
 
-    def check(self, batches: Sequence[pa.RecordBatch]) -> SeqnoJump | None:
+    def check(self, batches: Iterable[pa.RecordBatch]) -> SeqnoJump | None:
         """What is wrong with the first jump of a request's canonical batches; without one they count for the next."""
         accepted: dict[Source, int] = {}
         start = 0

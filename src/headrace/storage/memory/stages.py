@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 import pyarrow as pa
+
+from headrace.core.publish.placed import Places
+from headrace.storage.staged import StageInMemory, StagePiece
 
 
 class MemoryStages:
     """All stages of a store. Thread-safe."""
 
+    keeps_places: Final = True
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stages: dict[tuple[int, str], tuple[int, list[pa.RecordBatch]]] = {}
+        self._stages: dict[tuple[int, str], tuple[int, list[StagePiece]]] = {}
 
-    def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
+    def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int, places: Places | None = None) -> int:
         """Add rows to a stage; returns its number of rows."""
         with self._lock:
-            _, batches = self._stages.get((topic_id, stage), (now_us, []))
-            batches = [*batches, rows]
-            self._stages[topic_id, stage] = (now_us, batches)
-            return sum(int(batch.num_rows) for batch in batches)
+            _, pieces = self._stages.get((topic_id, stage), (now_us, []))
+            pieces = [*pieces, StagePiece(rows, places)]
+            self._stages[topic_id, stage] = (now_us, pieces)
+            return sum(int(piece.rows.num_rows) for piece in pieces)
 
-    def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None:
+    def read(self, topic_id: int, stage: str) -> StageInMemory | None:
         """The rows of a stage in the order written, or None if it does not exist."""
         known = self._stages.get((topic_id, stage))
-        return None if known is None else known[1]
+        return None if known is None else StageInMemory(known[1])
 
     def drop(self, topic_id: int, stage: str) -> bool:
         """Drop a stage; returns whether it existed."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import pyarrow as pa
 
 from headrace.core.messages import with_present_types
+from headrace.core.publish.placed import Places
 from headrace.storage.postgres.pool import Connection, ConnectionPool
+from headrace.storage.staged import StageInMemory, StagePiece
 
 _EXPIRE = """
 WITH idle AS (
@@ -26,10 +29,12 @@ VALUES (%s, %s, %s, %s, %s, %b) ON CONFLICT DO NOTHING"""
 class PostgresStages:
     """All stages of a store. Thread-safe, and safe between servers."""
 
+    keeps_places: Final = False
+
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
 
-    def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
+    def write(self, topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int, places: Places | None = None) -> int:
         """Add rows to a stage; returns its number of rows."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as stream:
@@ -48,7 +53,7 @@ class PostgresStages:
 
         return self._connections.run(add)
 
-    def read(self, topic_id: int, stage: str) -> list[pa.RecordBatch] | None:
+    def read(self, topic_id: int, stage: str) -> StageInMemory | None:
         """The rows of a stage in the order written, or None if it does not exist."""
         query = "SELECT messages FROM topic_stages WHERE topicid = %s AND stage = %s ORDER BY piece"
 
@@ -57,7 +62,7 @@ class PostgresStages:
 
         found = self._connections.read(pieces)
         batches = (pa.ipc.open_stream(messages).read_next_batch() for (messages,) in found)
-        return [with_present_types(batch) for batch in batches] or None
+        return StageInMemory([StagePiece(with_present_types(batch)) for batch in batches]) if found else None
 
     def drop(self, topic_id: int, stage: str) -> bool:
         """Drop a stage; returns whether it existed."""
