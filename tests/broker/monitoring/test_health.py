@@ -50,6 +50,18 @@ def test_a_group_whose_member_leaves_is_found_and_one_that_caught_up_is_not(
     assert broker.describe_health().state == "fine"
 
 
+def test_moving_a_group_that_nothing_reads_does_not_hide_it(broker: Broker, clock: SettableClock) -> None:
+    fill(broker)
+    broker.register_group("orders", "billing")
+    assert found(broker) == [("group_unread", GROUP)]
+    broker.seek("orders", "billing", {0: 1})
+    clock.step(1)
+    assert found(broker) == [("group_unread", GROUP)]
+    broker.commit_offsets("orders", "billing", {0: 2})
+    clock.step(1)
+    assert found(broker) == [], "a program reads it without joining, as Spark does"
+
+
 def test_maintenance_remembers_that_a_member_does_not_commit(broker: Broker, clock: SettableClock) -> None:
     fill(broker)
     broker.join_group("orders", "billing", "m1", session_timeout_seconds=3_600.0)

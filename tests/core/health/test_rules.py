@@ -190,6 +190,24 @@ def test_a_group_may_be_read_without_members() -> None:
     assert rules_of(judged(*looks(6, stream), stopped)) == [("group_unread", "warning")]
 
 
+def test_a_seek_and_a_member_that_came_and_went_are_no_readers() -> None:
+    silent = reading(groups={GROUP: group(10, 30, position=5, has_members=False)})
+    sought = reading(15, groups={GROUP: group(10, 30, 9, has_members=False, generation=1, seek_generation=1)})
+    visited = reading(30, groups={GROUP: group(10, 30, 12, has_members=False, generation=3, seek_generation=1)})
+    committed = reading(45, groups={GROUP: group(10, 30, 15, has_members=False, generation=3, seek_generation=1)})
+    assert rules_of(judged(silent, sought)) == [("group_unread", "warning")]
+    assert rules_of(judged(silent, sought, visited)) == [("group_unread", "warning")]
+    assert judged(silent, sought, visited, committed) == []
+
+
+def test_a_seek_is_no_commit_of_the_members() -> None:
+    def hanging(seconds: int) -> GroupReading:
+        return group(1, seconds, position=int(seconds > 60), seek_generation=int(seconds > 60))
+
+    (found,) = judged(*looks(6, hanging))
+    assert found.rule == "group_stalled" and found.problem.endswith("no commit for at least 6 m")
+
+
 def test_a_group_that_does_not_commit_for_some_minutes_is_found_on_a_quiet_topic_too() -> None:
     def hanging(seconds: int) -> GroupReading:
         return group(1, seconds, position=5 + (seconds > 0))
@@ -246,7 +264,7 @@ def test_groups_that_were_deleted_are_forgotten_and_those_that_were_not_read_are
 
 
 def test_what_is_remembered_of_a_group_is_bounded() -> None:
-    past = GroupPast(0, 0, True)
+    past = GroupPast(0, group())
     for seconds in range(0, 7_200, 15):
         past.add(group(), seconds * MICROSECONDS)
     assert len(past.lags) == 16

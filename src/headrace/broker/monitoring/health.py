@@ -183,5 +183,7 @@ def _groups(measured: Iterable[TopicMetrics], outside: set[tuple[str, str]]) -> 
                     has_members=has_members or (topic_key(topic.name), group.name) in outside,
                     is_fixed=group.is_fixed,
                     is_important=group.is_important,
+                    generation=group.generation,
+                    seek_generation=group.seek_generation,
                 ),
             )

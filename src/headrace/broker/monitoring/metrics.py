@@ -47,7 +47,8 @@ class GroupMetrics:
     """How far behind a group is; its next offset in every partition, if that was asked for.
 
     members: of a group of a fixed size, that size. committed: the sum of its committed offsets. last_commit_us: when
-    this server last stored a commit of it, if it did.
+    this server last stored a commit of it, if it did. generation: changes with its members and by seeks;
+    seek_generation: that of the last seek.
     """
 
     name: str
@@ -59,6 +60,8 @@ class GroupMetrics:
     committed: int
     last_commit_us: int | None
     positions: list[int] | None
+    generation: int
+    seek_generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,8 @@ def _described(
             committed=sum(committed.values()),
             last_commit_us=opened.groups.last_commit_us(group.name),
             positions=kept,
+            generation=group.generation,
+            seek_generation=group.seek_generation,
         )
         described.append(metrics)
     return described

@@ -65,23 +65,23 @@ class GroupPast:
     """What is remembered of a group.
 
     since_us: when it was first seen. moved_us: when it was last seen to have committed; None if it was not yet.
-    alone_us: the same, while it had no members: it is read without joining, as Spark does.
+    alone_us: the same, while it had no members and none came and went: it is read without joining, as Spark does.
+    A seek moves a group too, and is no commit.
     """
 
     since_us: int
-    position: int
-    had_members: bool
+    last: GroupReading
     moved_us: int | None = None
     alone_us: int | None = None
     lags: Series = field(default_factory=lambda: Series(LAG_WINDOW_SECONDS))
 
     def add(self, group: GroupReading, at_us: int) -> None:
         """Remember a look."""
-        if group.position != self.position:
+        last, self.last = self.last, group
+        if group.position != last.position and group.seek_generation == last.seek_generation:
             self.moved_us = at_us
-            if not group.has_members and not self.had_members:
+            if group.generation == last.generation and not (group.has_members or last.has_members):
                 self.alone_us = at_us
-        self.position, self.had_members = group.position, group.has_members
         self.lags.add(at_us, group.lag_messages)
 
 
@@ -99,7 +99,7 @@ class HealthHistory:
         if reading.groups is not None:
             known, self.groups = self.groups, {}
             for key, group in reading.groups.items():
-                past = known.get(key) or GroupPast(at_us, group.position, group.has_members)
+                past = known.get(key) or GroupPast(at_us, group)
                 past.add(group, at_us)
                 self.groups[key] = past
         if reading.disk is not None:

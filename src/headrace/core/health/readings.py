@@ -20,6 +20,7 @@ GroupKey = tuple[str, str]
 class GroupReading:
     """How far a group is: `position` is the sum of its next offsets, which moves whenever it commits, at any server.
 
+    generation: changes as members join and leave, and by a seek, whose generation `seek_generation` is.
     lag_seconds: the age of its oldest unread message. has_members: whether anything has joined it, over whatever
     protocol. is_fixed: its consumers have numbers, and do not join.
     """
@@ -30,6 +31,8 @@ class GroupReading:
     has_members: bool
     is_fixed: bool = False
     is_important: bool = False
+    generation: int = 0
+    seek_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
