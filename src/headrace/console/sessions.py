@@ -30,6 +30,8 @@ IDLE_SECONDS: Final = 12 * 3600.0
 SESSIONS_MAX: Final = 200
 SESSIONS_OF_TOKEN_MAX: Final = 50
 TOKEN_CHARACTERS_MAX: Final = 500
+# What the servers see the console as.
+CLIENT_ID: Final = "headrace console"
 # How long a call of a page tries to reach the broker before the page says that it cannot.
 CALL_SECONDS: Final = 8.0
 # How long a page is drawn before it is shown with what there is: its calls may wait for others of its session.
@@ -118,7 +120,11 @@ class Sessions:
             raise Unauthenticated("this is not a token")
         # An empty token, not None: the token in the environment of the console is not for those who open it.
         client = aio.connect(
-            self._settings.url, token, root_certificates=self._settings.ca, timeout_seconds=CALL_SECONDS
+            self._settings.url,
+            token,
+            root_certificates=self._settings.ca,
+            timeout_seconds=CALL_SECONDS,
+            client_id=CLIENT_ID,
         )
         try:
             identity = await client.whoami()

@@ -118,7 +118,16 @@ def _client(address: ServerAddress, timeout_seconds: float) -> Client:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     _probe(url, [each.url for each in addresses], ca)
     # An empty token stands for none: `connect` would take that of the environment, which may be for another server.
-    return connect(url, address.token or "", root_certificates=ca, timeout_seconds=timeout_seconds)
+    token, name = address.token or "", _command()
+    return connect(url, token, root_certificates=ca, timeout_seconds=timeout_seconds, client_id=name)
+
+
+def _command() -> str | None:
+    """The command that runs, as operators see it in the list of clients: `headrace topic list`."""
+    from typer._click.globals import get_current_context
+
+    context = get_current_context(silent=True)
+    return None if context is None else " ".join(["headrace", *context.command_path.split()[1:]])
 
 
 def _probe(url: str, servers: list[str], ca: Path | None) -> None:

@@ -30,7 +30,7 @@ from nicegui import Event
 from headrace import aio
 from headrace.console.monitor.history import History, Key
 from headrace.console.monitor.sample import Sample, parse
-from headrace.console.sessions import CALL_SECONDS, Sessions, SignedIn
+from headrace.console.sessions import CALL_SECONDS, CLIENT_ID, Sessions, SignedIn
 from headrace.console.settings import ConsoleSettings
 from headrace.core.errors import AccessDenied, HeadraceError, Unauthenticated
 from headrace.core.health.findings import Health
@@ -72,7 +72,13 @@ class Poller:
         verify: ssl.SSLContext | bool = True
         if settings.ca is not None:
             verify = ssl.create_default_context(cafile=str(settings.ca))
-        own = aio.connect(settings.url, settings.token, root_certificates=settings.ca, timeout_seconds=CALL_SECONDS)
+        own = aio.connect(
+            settings.url,
+            settings.token,
+            root_certificates=settings.ca,
+            timeout_seconds=CALL_SECONDS,
+            client_id=CLIENT_ID,
+        )
         async with own, httpx.AsyncClient(verify=verify, timeout=_TIMEOUT_SECONDS, trust_env=False) as http:
             while True:
                 started = time.monotonic()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table
-from headrace.core.text import duration_shown
+from headrace.core.limits import MICROSECONDS
+from headrace.core.text import counted, duration_shown
 
 if TYPE_CHECKING:
     from headrace.wire.descriptions import ClientMemberOut, ClientOut
 
 app = typer.Typer(help="Show who is connected.", no_args_is_help=True)
+
+# A client that is connected calls more often than this: a member's heartbeat, a long poll, an idle connection.
+_RECENT_SECONDS: Final = 60
 
 
 @app.command("list", epilog="Examples: headrace client list; headrace client list --topic orders --json")
@@ -25,13 +29,15 @@ def list_clients(
     topic: Annotated[
         str | None, typer.Option(help="Only clients that read or write this topic.", metavar="TOPIC")
     ] = None,
+    everyone: Annotated[
+        bool, typer.Option("--all", help="Also clients whose last call was up to 15 minutes ago.")
+    ] = False,
     as_json: Json = False,
     server: ServerOptions,
 ) -> None:
-    """List the clients of all servers: who they are, where they run, what they read and write, their last call.
+    """List the clients of all servers that called in the last minute: who, from where, what they read and write.
 
-    A client without connections is remembered for 15 minutes after its last call. A token that may not read all topics
-    sees its own clients, and what others do in topics that it may read.
+    A token that may not read all topics sees its own clients, and what others do in topics that it may read.
     """
     from headrace.cli.remote.scrape import clients
 
@@ -42,6 +48,9 @@ def list_clients(
         print_note(problem)
     if topic is not None:
         found = [each for each in found if is_at(each, topic)]
+    known, since_us = len(found), time.time_ns() // 1000 - _RECENT_SECONDS * MICROSECONDS
+    if not everyone:
+        found = [each for each in found if each.seen_us >= since_us]
     if as_json:
         print_json(found)
     elif not found:
@@ -51,19 +60,30 @@ def list_clients(
             ("client id", "process", "library", "protocol", "token", "address", "reads", "writes", "last call"),
             [
                 (
-                    each.client_id or "-",
-                    process_of(each),
-                    library_of(each),
-                    each.protocol,
-                    each.principal,
-                    each.address,
-                    [f"{member.topic} as {member.group}" for member in each.members],
-                    sorted({producer.topic for producer in each.producers}),
-                    ago(each.seen_us),
+                    client_id or "-",
+                    process_of(each[0]),
+                    library_of(each[0]),
+                    sorted({client.protocol for client in each}),
+                    principal,
+                    address,
+                    sorted({f"{member.topic} as {member.group}" for client in each for member in client.members}),
+                    sorted({producer.topic for client in each for producer in client.producers}),
+                    ago(max(client.seen_us for client in each)),
                 )
-                for each in found
+                for (client_id, *_, principal, address), each in _processes(found).items()
             ],
         )
+    if len(found) < known:
+        print_note(f"{counted(known - len(found), 'client')} more called in the last 15 minutes: --all")
+
+
+def _processes(clients: list[ClientOut]) -> dict[tuple[str, str, str, str, str], list[ClientOut]]:
+    """The clients of each process: one that publishes has a connection of another protocol for that."""
+    found: dict[tuple[str, str, str, str, str], list[ClientOut]] = {}
+    for each in clients:
+        key = each.client_id, process_of(each), library_of(each), each.principal, each.address
+        found.setdefault(key, []).append(each)
+    return found
 
 
 def is_at(client: ClientOut, topic: str) -> bool:

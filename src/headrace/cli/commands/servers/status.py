@@ -58,7 +58,8 @@ def status(*, as_json: Json = False, server: ServerOptions) -> None:
 def _print(facts: dict[str, Any]) -> None:
     for each in facts["servers"]:
         since = duration_shown(time.time() - each.started_us / 1e6)
-        print_line(f"up    headrace {each.version}, {since}, on {', '.join(each.addresses.values())}")
+        where = [f"console {url}" if name == "console" else url for name, url in each.addresses.items()]
+        print_line(f"up    headrace {each.version}, {since}, on {', '.join(where)}")
     for problem in facts["problems"]:
         print_note(problem)
     if facts["topics"] is not None:
