@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +22,12 @@ def percentiles_ms(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def machine() -> str:
-    """The machine and the versions that the numbers belong to."""
+    """The machine and the versions that the numbers belong to; a figure in the pages names them."""
+    found = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    commit = subprocess.run(found, capture_output=True, text=True, check=False).stdout.strip() or "no checkout"
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    versions = f"Python {platform.python_version()}, pyarrow {pa.__version__}, numpy {np.__version__}"
+    own = f"headrace {version('headrace')} ({commit}), Python {platform.python_version()}"
+    versions = f"{own}, pyarrow {pa.__version__}, numpy {np.__version__}"
     return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()} {platform.machine()}, {versions}"
 
 

@@ -45,3 +45,18 @@ def test_a_store_that_cannot_be_checked(tmp_path: Path) -> None:
         assert "stop the server first" in headrace("doctor", str(tmp_path / "store")).refused(2)
         assert server.stop() == 0
     assert "it is not a store" in headrace("doctor", str(tmp_path)).refused(2)
+
+
+def test_a_running_server_checks_its_own_store(tmp_path: Path) -> None:
+    patient = Patient(tmp_path, commits=4)
+    position, _ = patient.frames(0)[1]
+    with Server(patient.directory) as server:
+        told = server.run("doctor")
+        assert told.lines()[-1] == "no damage" and "the store of the server: 1 topic, " in told.out
+        assert server.run("doctor", "--json").json()["damaged"] is False
+        patient.flip(patient.file(0), position + 70)
+        told = server.run("doctor")
+        assert told.code == 1 and "damaged in " in told.out
+        assert "need the directory" in server.run("doctor", "--repair").refused(2)
+    with Server("memory:") as server:
+        assert "not on a disk of this server" in server.run("doctor").refused(1)

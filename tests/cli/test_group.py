@@ -46,7 +46,7 @@ def test_a_seek_shows_what_it_does_and_skips_nothing_by_a_slip(server: Server, b
     looked = server.run("group", "seek", billing, "billing", "latest", "--dry-run").lines()
     rows = [line.split() for line in looked if line.strip("─ ")]
     assert rows[0] == ["partition", "was", "at", "goes", "to", "effect"]
-    assert rows[1:] == [["0", "5", "5"], ["1", "2", "5", "skips", "3", "messages"]]
+    assert rows[1:] == [["0", "5", "5", "stays"], ["1", "2", "5", "skips", "3", "messages"]]
     refused = server.run("group", "seek", billing, "billing", "latest").refused(2)
     assert refused == "this would skip 3 messages that group billing has not read, see --dry-run: add --yes to confirm"
     assert server.run("group", "seek", billing, "billing", "latest", "--json").refused(2) == refused

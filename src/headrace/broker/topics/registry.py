@@ -436,7 +436,8 @@ class Topics:
         for name in given:
             there, asked = getattr(present.settings, name), getattr(wanted, name)
             if there != asked:
-                raise SettingsConflict(present.name, name, str(asked), str(there))
+                texts = ("none" if each is None else str(each) for each in (asked, there))
+                raise SettingsConflict(present.name, name, *texts)
 
 
 def _grown(record: TopicRecord, partitions: int | None) -> TopicRecord:

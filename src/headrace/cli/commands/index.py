@@ -46,7 +46,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "profile": "Name servers with their tokens, and choose the one that commands use.",
     },
     "checks": {
-        "doctor": "Check every frame, index, snapshot and catalog row of a disk store. No server may be running on it.",
+        "doctor": "Check every frame, index, snapshot and catalog row of a disk store, also while a server runs.",
         "backup": "Copy a disk store to a directory. A server may keep running on the store.",
         "bench": "Measure throughput and latency of a server, and verify that every message arrived once and in order.",
         "verify": "Verify a server: many clients publish, read, commit and seek; then every guarantee is checked.",

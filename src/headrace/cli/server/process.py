@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import shlex
 import socket
 import ssl
 import sys
@@ -288,7 +289,7 @@ def _must_authenticate(
     """Whether every request needs a token, even after the last one is revoked: if other machines can connect."""
     if server.is_loopback(listeners):
         if settings.require_tokens and not access.list():
-            rule = "create one with `headrace token create`, or unset require_tokens"
+            rule = f"create one with `{_first_token(settings)}`, or unset require_tokens"
             raise Failure(Exit.USAGE, f"require_tokens is set and the store has no tokens: {rule}")
         return settings.require_tokens
     address = _addresses(settings)[protocol]
@@ -296,7 +297,7 @@ def _must_authenticate(
         raise Failure(
             Exit.USAGE,
             f"{address} can be reached from other machines and the store has no tokens: anyone would have full access; "
-            "create one with `headrace token create`, or listen on 127.0.0.1",
+            f"create one with `{_first_token(settings)}`, name a first_token_file, or listen on 127.0.0.1",
         )
     if not settings.tls_certificate:
         logger.warning(
@@ -306,6 +307,11 @@ def _must_authenticate(
             address,
         )
     return True
+
+
+def _first_token(settings: ServeSettings) -> str:
+    """The command that creates the first token of this store, which exists by now."""
+    return f"headrace token create admin --store {shlex.quote(shown(settings.store))}"
 
 
 def _start_tracing() -> Callable[[], None]:

@@ -21,7 +21,7 @@ def whoami(*, as_json: Json = False, server: ServerOptions) -> None:
         print_json(found)
         return
     if found.token_id is None:
-        print_line(f"{found.name}: the server has no tokens, so everyone on its machine has full access")
+        print_line(f"{found.name}: no token was sent, and this server gives full access to callers without one")
         return
     end = "never expires" if found.expires_us is None else f"expires {time_shown(found.expires_us)}"
     print_line(f"{found.name} (token {found.token_id}), {end}")

@@ -1,7 +1,8 @@
-"""`headrace doctor`: check a store that no server has open, and repair what can be repaired without data loss."""
+"""`headrace doctor`: let a running server check its store; or check one that no server has open, and repair it."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import quote
@@ -9,7 +10,8 @@ from urllib.parse import quote
 import typer
 
 from headrace.cli.exits import Exit, Failure
-from headrace.cli.options.shared import Json
+from headrace.cli.options.groups import with_option_groups
+from headrace.cli.options.shared import Json, ServerOptions
 from headrace.cli.terminal.output import print_json, print_line, print_table
 from headrace.core.errors import HeadraceError
 from headrace.core.text import bytes_shown, counted
@@ -22,6 +24,8 @@ Exit code 0: no damage, or all of it was repaired. 1: damage was found. 2: the s
 
 Examples:
 
+  headrace doctor --url headrace://127.0.0.1:7071
+
   headrace doctor /var/lib/headrace
 
   headrace doctor /var/lib/headrace --repair --json
@@ -29,11 +33,19 @@ Examples:
   headrace doctor /var/lib/headrace --archive s3://backups/headrace
 """
 
+_LOOK_SECONDS: Final = 0.1
 _REPAIRS: Final = {"none": "-", "possible": "with --repair", "done": "done"}
 
 
+@with_option_groups
 def doctor(
-    directory: Annotated[str, typer.Argument(help="Directory of the store.", metavar="DIR")],
+    directory: Annotated[
+        str | None,
+        typer.Argument(
+            help="Directory of a store that no server has open. Default: that of the server.", metavar="DIR"
+        ),
+    ] = None,
+    *,
     repair: Annotated[
         bool, typer.Option("--repair", help="Rebuild indexes, remove stray files, cut torn tails; no message is lost.")
     ] = False,
@@ -46,17 +58,42 @@ def doctor(
         ),
     ] = None,
     as_json: Json = False,
+    server: ServerOptions,
 ) -> None:
-    """Check every frame, index, snapshot and catalog row of a disk store. No server may be running on it.
+    """Check every frame, index, snapshot and catalog row of a disk store, also while a server runs.
 
-    With --archive also every file of the archive. Of a store in PostgreSQL, given as its URL, only the archive.
+    Without a directory the server checks its own store while it runs, which needs a token with full access. Repairs,
+    and checks of the archive (--archive), need a directory that no server has open. Of a store in PostgreSQL, given as
+    its URL, only the archive is checked.
     """
+    if directory is None:
+        if repair or archive is not None:
+            raise Failure(Exit.USAGE, "--repair and --archive need the directory of a store that no server has open")
+        _ask(server, as_json)
+        return
     try:
         shown, report = _examined(directory, archive, repair)
     except (HeadraceError, OSError) as error:
         raise Failure(Exit.USAGE, str(error)) from None
+    _tell({"directory": str(shown)}, shown, report, as_json)
+
+
+def _ask(server: ServerOptions, as_json: bool) -> None:
+    """Let the server check its store, and wait for that."""
+    url = server.address().url
+    with server.connected() as client:
+        check = client.check_store()
+        while check.state == "running":
+            time.sleep(_LOOK_SECONDS)
+            check = client.last_store_check()
+    if check.state != "finished":
+        raise Failure(Exit.REFUSED if check.state == "impossible" else Exit.FAILING, check.problem)
+    _tell({"url": url}, Path("the store of the server"), check.report, as_json)
+
+
+def _tell(where: dict[str, str], shown: Path, report: StoreReport, as_json: bool) -> None:
     if as_json:
-        print_json({"directory": str(shown), "damaged": report.is_damaged, "report": report})
+        print_json({**where, "damaged": report.is_damaged, "report": report})
     else:
         _print(shown, report)
     if report.is_damaged:

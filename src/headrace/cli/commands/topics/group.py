@@ -240,6 +240,8 @@ def seek(
             _confirm_skipping(group, found, yes, as_json)
             client.seek(topic, group, {move.partition: move.after for move in found})
     _print_moves(found, as_json)
+    if not dry_run and not as_json:
+        print_line(f"moved group {group} of topic {topic}")
 
 
 def _moves(
@@ -289,7 +291,7 @@ def _print_moves(found: list[Move], as_json: bool) -> None:
         return
     print_table(
         ("partition", "was at", "goes to", "effect"),
-        [(move.partition, move.before, move.after, move.effect) for move in found],
+        [(move.partition, move.before, move.after, move.effect or "stays") for move in found],
     )
 
 
