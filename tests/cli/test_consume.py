@@ -126,6 +126,19 @@ def test_a_group_continues_where_it_was(server: Server, numbers: str) -> None:
     assert group["lag_messages"] == 0 and group["members"] == []
 
 
+def test_consumers_of_a_fixed_group_read_by_modulo(server: Server, numbers: str) -> None:
+    server.run("group", "create", numbers, "workers", "--consumers", "2").lines()
+    odd = server.run("consume", numbers, "--group", "workers", "--consumer-index", "1", "--max", "3")
+    assert odd.lines() == list("135")
+    assert server.run("consume", numbers, "--group", "workers", "--consumer-index", "1").lines() == list("79")
+    assert server.run("consume", numbers, "--group", "workers", "--consumer-index", "0").lines() == list("02468")
+    assert described(server, numbers, "workers")["lag_messages"] == 0
+    assert "0 to 1" in server.run("consume", numbers, "--group", "workers", "--consumer-index", "2").refused(1)
+    assert "--group" in server.run("consume", numbers, "--consumer-index", "0").refused(2)
+    both = server.run("consume", numbers, "--group", "workers", "--consumer-index", "0", "--from", "latest")
+    assert "--from" in both.refused(2)
+
+
 def test_a_new_group_may_begin_elsewhere(server: Server, numbers: str) -> None:
     assert server.run("consume", numbers, "--group", "late", "--from", "latest").lines() == []
     server.run("produce", numbers, stdin="new\n")

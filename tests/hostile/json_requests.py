@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from tests.hostile.target import DOOMED, GROUP, NARROW, WIDE
+from tests.hostile.target import DOOMED, FIXED_GROUP, GROUP, NARROW, WIDE
 
 Path = tuple[str, ...]
 
@@ -55,6 +55,7 @@ FILLED_FOR: Final[dict[str, dict[str, Any]]] = {
     "delete_topic": {"topic": DOOMED},
     "delete_messages": {"topic": NARROW},
     "follow": {"topic": NARROW},
+    "follow_as_member": {"topic": NARROW, "group": FIXED_GROUP, "member": "0"},
     "trim_topic": {"topic": NARROW},
     "delete_group": {"group": "scratch-doomed"},
     "offsets_within": {"ranges": {0: (0, 1, 1)}},

@@ -25,6 +25,7 @@ ORDERS: Final = "orders"
 WIDE, NARROW, DOOMED = "scratch-wide", "scratch-narrow", "scratch-doomed"
 TOPICS: Final = {ORDERS: 4, WIDE: PARTITIONS_MAX, NARROW: 4, DOOMED: 4}
 GROUP: Final = "scratch-group"
+FIXED_GROUP: Final = "scratch-fixed"
 GRANTS: Final[dict[str, tuple[str, list[str]]]] = {
     "admin": ("*", list(Right)),
     "victim": (ORDERS, [Right.PUBLISH, Right.READ]),
@@ -87,6 +88,7 @@ class Target:
                 topic_ids[topic] = topic_uuid(broker.reader(topic).topic_id)
             broker.register_group(WIDE, GROUP)
             broker.register_group(NARROW, GROUP)
+            broker.register_group(NARROW, FIXED_GROUP, consumers=1)
             broker.commit_offsets(WIDE, GROUP, dict.fromkeys(range(PARTITIONS_MAX), 0))
             for name, grant in GRANTS.items():
                 tokens[name] = broker.access.create(name, [grant])[1]

@@ -37,6 +37,7 @@ OPERATIONS: Final[dict[str, Need]] = {
     "read": _READ,
     "follow": _READ,
     "read_as_member": _READ_AS_GROUP,
+    "follow_as_member": _READ_AS_GROUP,
     "publish": _PUBLISH_AS_PRODUCER,
     "stage": _PUBLISH_AS_PRODUCER,
     # Registering a group with a size or importance, see `RegisterGroup.needed`

@@ -32,11 +32,13 @@ def test_positions_are_listed_by_partition(positions: dict[int, int]) -> None:
     assert mapped("offsets", found) == positions
 
 
-@given(st.integers(0, SEQNO_MAX), POSITIONS)
-def test_an_event_id_leaves_out_only_what_is_at_the_beginning(topic_id: int, positions: dict[int, int]) -> None:
-    text = format_event_id(topic_id, positions)
-    found_id, found = parse_event_id(text)
-    assert found_id == topic_id
+@given(st.integers(0, SEQNO_MAX), POSITIONS, st.none() | st.integers(0, 10**18 - 1))
+def test_an_event_id_leaves_out_only_what_is_at_the_beginning(
+    topic_id: int, positions: dict[int, int], generation: int | None
+) -> None:
+    text = format_event_id(topic_id, positions, generation)
+    found_id, found_generation, found = parse_event_id(text)
+    assert (found_id, found_generation) == (topic_id, generation)
     assert {partition: found.get(partition, 0) for partition in positions} == positions
     assert text.isascii() and not set(text) & set("\r\n\0")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_whole
 from headrace.core.errors import OffsetOutOfRange, PartitionNotFound, StaleGeneration
 from headrace.core.groups import group as rules
+from headrace.core.groups.commits import refusals
 from headrace.core.groups.group import Group, ReadFrom
 from headrace.core.groups.notes import CommitNote
 from headrace.core.hashes.columns import Int64s
@@ -31,6 +33,7 @@ from headrace.core.limits import FETCH_BYTES_MAX, FETCH_MESSAGES_MAX, MICROSECON
 from headrace.core.messages import content_bytes
 from headrace.core.names import check_group_name, check_id
 from headrace.core.publish.sources import Source
+from headrace.core.reports.descriptions import Membership
 from headrace.core.topics.settings import TopicSettings
 from headrace.storage.interface import OffsetRange
 from headrace.storage.ranges import check_range
@@ -39,6 +42,7 @@ from headrace.storage.ranges import check_range
 _RENEWALS_PER_SESSION = 3
 # More partitions than this are read in one pass over the log.
 _TOGETHER_MIN = 16
+NOTHING: Final[Mapping[int, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,18 @@ class MemberRead:
     generation: int
     positions: dict[int, int]
     batches: list[pa.RecordBatch]
+    renew_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPlace:
+    """Where a member reads: its assignment, and the next offset of each partition that it should read.
+
+    `renew_seconds` is how long it may wait before it must look again to keep its session.
+    """
+
+    membership: Membership
+    positions: dict[int, int]
     renew_seconds: float
 
 
@@ -230,6 +246,29 @@ class TopicReader:
         for batch in batches:
             positions[batch.column("partition")[0].as_py()] = batch.column("offset")[-1].as_py() + 1
         return MemberRead(present.generation, positions, batches, _renew_seconds(present, member))
+
+    def member_place(
+        self, group: str, member: str, generation: int | None = None, given: Mapping[int, int] = NOTHING
+    ) -> MemberPlace:
+        """Renew the member's session and return where it reads; nothing is let go.
+
+        Positions given, as of a generation, are kept where the member could commit them; all other partitions begin at
+        the committed offsets of the group.
+        """
+        name, member = check_group_name(group), check_id("member", member)
+        present = self._groups.known(name)
+        if present.consumers is None:
+            present = self._groups.heartbeat(name, member)
+        assigned = rules.assigned(present, member, self._topic.record.partitions)
+        refused = given if generation is None else refusals(present, member, generation, given)
+        stored = self._groups.positions(name)
+        positions = {
+            partition: given[partition] if partition in given and partition not in refused else int(stored[partition])
+            for partition in assigned
+        }
+        revoking = rules.revoking(present, member)
+        membership = Membership(name, member, present.generation, assigned, present.seek_generation, revoking)
+        return MemberPlace(membership, positions, _renew_seconds(present, member))
 
     def has_moved(self, group: str, generation: int) -> bool:
         """Whether a group may be in another generation now; does not block."""

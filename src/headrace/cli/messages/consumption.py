@@ -29,6 +29,7 @@ class PrintRequest:
 
     topics: tuple[str, ...]
     group: str | None
+    consumer_index: int | None
     place: Position | None
     to: Position | None
     partitions: tuple[int, ...]
@@ -132,6 +133,6 @@ class Printing:
 
 def _reader(client: Client, wanted: PrintRequest) -> MessageSource:
     if wanted.group is not None:
-        return MemberReader(client, wanted.topics, wanted.group, wanted.place, wanted.follow)
+        return MemberReader(client, wanted.topics, wanted.group, wanted.consumer_index, wanted.place, wanted.follow)
     begin: Position = EARLIEST if wanted.place is None else wanted.place
     return PartitionReader(client, wanted.topics, begin, wanted.to, wanted.partitions, wanted.follow)

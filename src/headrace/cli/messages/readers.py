@@ -130,12 +130,18 @@ class PartitionReader:
 
 
 class MemberReader:
-    """Reads as a member of a group of each topic."""
+    """Reads as a member of a group of each topic, or as a consumer of one of a fixed size."""
 
     total: int | None = None
 
     def __init__(
-        self, client: Client, topics: Sequence[str], group: str, place: Position | None, is_following: bool
+        self,
+        client: Client,
+        topics: Sequence[str],
+        group: str,
+        consumer_index: int | None,
+        place: Position | None,
+        is_following: bool,
     ) -> None:
         self._client = client
         self._follow = is_following
@@ -145,7 +151,7 @@ class MemberReader:
             for topic in topics:
                 if place is not None:
                     _begin_at(client, place, topic, group)
-                self._consumers[topic] = client.consumer(topic, group, decode=False)
+                self._consumers[topic] = client.consumer(topic, group, decode=False, consumer_index=consumer_index)
         except BaseException:
             self.close()
             raise

@@ -7,10 +7,13 @@
 Before a connection says whose it is, it is a stranger's. Strangers have a part of the places, and those of one address
 a part of that; for one too many the oldest of them is closed, which has had the longest to sign in. A caller with a
 token has a part of all places too; one connection more is refused. Runs on the event loop.
+
+A client whose machine has gone silent is found by TCP (`end_if_silent`): for streams, which may have little to send.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -23,6 +26,8 @@ _STRANGERS_PART: Final = 4
 _ADDRESS_PART: Final = 10
 _RETRY_SECONDS: Final = 1.0
 _SETTING: Final = "limits.connections_max"
+# Linux only.
+_TCP_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
 class ConnectionPlace:
@@ -106,3 +111,9 @@ class Connections:
             del same[place]
             if not same:
                 del self._by_address[place.address]
+
+
+def end_if_silent(sock: socket.socket | None, seconds: float) -> None:
+    """Have TCP end the connection if what is sent is not acknowledged in this time."""
+    if sock is not None and _TCP_USER_TIMEOUT is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(seconds * 1000))

@@ -12,7 +12,6 @@ that. A client whose machine has gone silent is found by TCP, which waits for an
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +19,7 @@ from headrace.broker import Broker
 from headrace.core.errors import AccessDenied, HeadraceError, MessagesLost, OffsetOutOfRange
 from headrace.edge.access import Lease
 from headrace.edge.envelope.byte_budget import HeldBytes
+from headrace.edge.envelope.connections import end_if_silent
 from headrace.edge.event_loop.frames import SIZE
 from headrace.edge.event_loop.long_poll import wait
 from headrace.protocols.cursus.call import CursusCall
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _KEEPALIVE: Final = SIZE.pack(0)
 # A group of a shared store may have been changed by another server that could not tell.
 _LOOK_SECONDS: Final = 10.0
-# Linux only.
-_TCP_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 StreamKey = tuple[int, int, str]
 
@@ -80,7 +78,7 @@ class PartitionStream:
         call, reading = self._call, self._reading
         key = reading.reader.topic_id, reading.partition, reading.group
         lease = call.principal.lease("read_as_member", reading.topic, reading.group)
-        _find_silent_clients(call.frames.extra("socket"), call.parts.settings.send_seconds_max)
+        end_if_silent(call.frames.extra("socket"), call.parts.settings.send_seconds_max)
         call.parts.streams.put(key, self)
         try:
             with ExitStack() as stack:
@@ -173,9 +171,3 @@ def _generation_of_owner(broker: Broker, reading: PartitionReading) -> int | Non
     assert reading.generation is not None
     is_owner = reading.partition in found.members.get(reading.member, ())
     return found.generation if is_owner and found.seek_generation <= reading.generation else None
-
-
-def _find_silent_clients(sock: socket.socket | None, seconds: float) -> None:
-    """Have TCP end the connection if what is sent is not acknowledged in this time."""
-    if sock is not None and _TCP_USER_TIMEOUT is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(seconds * 1000))

@@ -19,6 +19,7 @@ from litestar.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from headrace.edge.certificates import certificate_name
+from headrace.edge.envelope.connections import end_if_silent
 from headrace.protocols.http.errors import Problem
 from headrace.protocols.http.middleware.access import CERTIFICATE_NAME
 from headrace.protocols.http.middleware.headers import security_headers
@@ -67,6 +68,8 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._certificate_name = certificate_name(transport.get_extra_info("peercert"))
+        # An open stream renews the session of a member: not for a machine that is gone.
+        end_if_silent(transport.get_extra_info("socket"), self._settings.send_seconds_max)
         self._wait_for_request()
 
     def on_response_complete(self) -> None:

@@ -28,7 +28,7 @@ from headrace.protocols.http.disconnects import left
 from headrace.protocols.http.errors import problem_of
 from headrace.protocols.http.requests.negotiation import EVENTS
 from headrace.protocols.http.requests.positions import format_event_id
-from headrace.wire.json import Encoding, messages_of
+from headrace.wire.json import Encoding, Messages, messages_of
 
 # Small, because each slow subscriber holds its last batch in memory, and there may be thousands of them.
 MESSAGES_PER_READ: Final = 1_000
@@ -60,6 +60,11 @@ class Subscriber:
         """Its positions, as an event id."""
         return format_event_id(self.reader.topic_id, self.positions)
 
+    @property
+    def wait_seconds(self) -> float:
+        """How long to wait without a sign of life."""
+        return self.idle_seconds
+
     def has_news(self) -> bool:
         """Whether there is anything to read."""
         if self.follows_all:
@@ -85,7 +90,11 @@ class Subscriber:
         partition = batch.column("partition")[0].as_py()
         answer = messages_of(batch, self.positions[partition], self.encoding)
         self.positions[partition] = answer.next_offset
-        return event("messages", answer, self.event_id)
+        return event("messages", self.shown(answer), self.event_id)
+
+    def shown(self, answer: Messages) -> msgspec.Struct:
+        """What an event says of messages."""
+        return answer
 
 
 class EventStream:
@@ -139,7 +148,7 @@ class EventStream:
                         parts = deque(await self._bridge.call(subscriber.next_events))
                         while parts:
                             yield parts.popleft()
-                    elif not await wait(wake, subscriber.idle_seconds):
+                    elif not await wait(wake, subscriber.wait_seconds):
                         yield b":\n\n"
             yield _end(Closed("the server"))
         except HeadraceError as error:

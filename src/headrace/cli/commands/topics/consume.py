@@ -1,7 +1,7 @@
 """`headrace consume`: print messages to stdout. The work is in messages/consumption.py, imported only for this command.
 
-Without a group it reads the partitions directly and commits nothing. With a group it joins as a member and commits what
-it has printed, so each message is printed at least once.
+Without a group it reads the partitions directly and commits nothing. With a group it joins as a member, or reads as one
+consumer of a fixed group, and commits what it has printed, so each message is printed at least once.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ Examples:
 
   headrace consume orders --group billing --follow
 
+  headrace consume orders --group workers --consumer-index 0 --follow
+
   headrace consume orders --json | headrace produce orders-copy --json
 """
 
@@ -68,6 +70,10 @@ class SelectionOptions:
         typer.Option(
             help="Read as a member of this group and commit offsets.", metavar="NAME", autocompletion=complete_groups
         ),
+    ] = None
+    consumer_index: Annotated[
+        int | None,
+        typer.Option(help="Read as this consumer of a group of a fixed size, counted from 0.", metavar="N", min=0),
     ] = None
     partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="N")] = (
         None
@@ -95,6 +101,11 @@ class SelectionOptions:
         if self.group is not None and self.partition:
             rule = "the group assigns partitions to its members"
             raise Failure(Exit.USAGE, f"--partition cannot be combined with --group: {rule}")
+        if self.group is None and self.consumer_index is not None:
+            raise Failure(Exit.USAGE, "--consumer-index needs --group: it names a consumer of a group of a fixed size")
+        if begin is not None and self.consumer_index is not None:
+            rule = "a group of a fixed size exists before, and continues at its committed offsets"
+            raise Failure(Exit.USAGE, f"--from cannot be combined with --consumer-index: {rule}")
         if end is not None and (self.follow or self.group is not None):
             other = "--follow" if self.follow else "--group"
             raise Failure(Exit.USAGE, f"--to cannot be combined with {other}, which reads on")
@@ -147,6 +158,7 @@ def consume(
     wanted = PrintRequest(
         tuple(dict.fromkeys(topics)),
         selection.group,
+        selection.consumer_index,
         begin,
         end,
         tuple(selection.partition or ()),

@@ -85,7 +85,7 @@ async def subscribe(
 def _positions(reader: TopicReader, start: str, chosen: list[int] | None, last_event_id: str | None) -> dict[int, int]:
     earliest = reader.positions_at("earliest", chosen)
     if last_event_id:
-        topic_id, seen = parse_event_id(last_event_id)
+        topic_id, _, seen = parse_event_id(last_event_id)
         if topic_id != reader.topic_id:
             raise TopicDeleted(reader.name)
         positions = {partition: seen.get(partition, 0) for partition in earliest}
