@@ -70,6 +70,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
     "Time": {
         "RETENTION_SECONDS_MAX": "the longest retention that is not `none`",
         "RETENTION_BYTES_MAX": "the largest retention by size that is not `none`",
+        "WRITE_BYTES_MAX": "the largest limit of the write speed of a partition, in bytes, and its largest burst",
         "CREATED_AT_US_MIN": "the earliest time of creation of a message, in microseconds since 1970: the year 1",
         "CREATED_AT_US_MAX": "the latest: the year 9999",
         "TIME_US_MAX": "the latest time that can be asked for, in microseconds since 1970",

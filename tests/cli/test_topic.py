@@ -43,6 +43,8 @@ def test_the_life_of_a_topic(server: Server) -> None:
         "local_retention_seconds": 86_400,
         "local_retention_bytes": 1 << 30,
         "value_schema": None,
+        "partition_write_bytes_per_second": None,
+        "partition_write_burst_bytes": None,
         "kafka_configs": {},
         "annotations": {},
     }

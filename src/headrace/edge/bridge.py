@@ -57,7 +57,7 @@ class Bridge:
     def sink(self) -> LoopSink:
         """Where outcomes come to on the event loop that uses this bridge."""
         if self._sink is None:
-            self._sink = LoopSink(self.broker.settings.publish_timeout_seconds)
+            self._sink = LoopSink(self.broker.settings.publish_timeout_seconds, self.draining)
         return self._sink
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

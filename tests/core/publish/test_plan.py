@@ -505,12 +505,13 @@ def test_empty_batch_plans_an_empty_commit() -> None:
 def test_offsets_are_dense_from_the_end_of_each_partition() -> None:
     state = new_state(3)
     publish(state, [Row(b"", partition=2)] * 4)
-    commit, receipts = publish(state, [Row(b"", partition=partition) for partition in (2, 0, 2, 0, 2)])
+    commit, receipts = publish(state, [Row(b"xy", partition=partition) for partition in (2, 0, 2, 0, 2)])
     assert receipts.offset.tolist() == [4, 0, 5, 1, 6]
     assert commit.directory.partition.tolist() == [0, 2]
     assert commit.directory.first_offset.tolist() == [0, 4]
     assert commit.directory.rows.tolist() == [2, 3]
     assert commit.directory.first_row.tolist() == [0, 2]
+    assert commit.bytes_by_partition() == {0: 4, 2: 6}
     assert state.end_offsets.tolist() == [2, 0, 7]
 
 

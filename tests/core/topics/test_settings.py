@@ -16,6 +16,7 @@ from headrace.core.limits import (
     RETENTION_BYTES_MAX,
     RETENTION_SECONDS_MAX,
     WINDOW_SECONDS_MAX,
+    WRITE_BYTES_MAX,
 )
 from headrace.core.topics.settings import CODECS, DEFAULT_SETTINGS, TopicSettings
 
@@ -28,6 +29,8 @@ BOUNDS = {
     "archive_retention_seconds": (1, RETENTION_SECONDS_MAX),
     "local_retention_seconds": (1, RETENTION_SECONDS_MAX),
     "local_retention_bytes": (1, RETENTION_BYTES_MAX),
+    "partition_write_bytes_per_second": (1, WRITE_BYTES_MAX),
+    "partition_write_burst_bytes": (1, WRITE_BYTES_MAX),
 }
 
 
@@ -50,6 +53,8 @@ def test_defaults_keep_everything_and_deduplicate_by_producer() -> None:
         "local_retention_seconds": None,
         "local_retention_bytes": None,
         "value_schema": None,
+        "partition_write_bytes_per_second": None,
+        "partition_write_burst_bytes": None,
         "kafka_configs": {},
         "annotations": {},
     }
@@ -60,6 +65,13 @@ def test_a_payload_window_is_shared_only_if_both_settings_say_so() -> None:
     assert shared.shares_window
     assert not shared.change(deduplication="off").shares_window
     assert not shared.change(deduplication_scope="topic").shares_window
+
+
+def test_a_burst_is_a_second_unless_it_is_given() -> None:
+    assert DEFAULT_SETTINGS.change(partition_write_burst_bytes=5).write_limit is None
+    limited = DEFAULT_SETTINGS.change(partition_write_bytes_per_second=100)
+    assert limited.write_limit == (100, 100)
+    assert limited.change(partition_write_burst_bytes=5).write_limit == (100, 5)
 
 
 def test_change_keeps_what_it_does_not_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,6 +70,24 @@ def test_a_second_writer_of_a_producer_takes_over(raw: RawYdb, path: str) -> Non
     first.send(write_request=Write.WriteRequest(messages=[MessageData(seq_no=2, data=b"x")], codec=1))
     assert first.ended()[0] == Status.BAD_REQUEST
     assert outcomes(put(second, [2])) == [(2, "written")]
+
+
+def test_a_partition_that_is_written_too_fast_is_acknowledged_later(raw: RawYdb, path: str) -> None:
+    limited = f"{path}-limited"
+    request = topic.CreateTopicRequest(path=limited, partition_write_speed_bytes_per_second=20_000)
+    request.partitioning_settings.min_active_partitions = 2
+    request.partition_write_burst_bytes = 1_000
+    assert raw.call("CreateTopic", request).status == Status.SUCCESS
+    began = time.monotonic()
+    slow, _ = raw.writer(limited, partition_id=0)
+    free, _ = raw.writer(limited, partition_id=1)
+    slow.send(write_request=Write.WriteRequest(messages=[MessageData(seq_no=1, data=b"x" * 5_000)], codec=1))
+    assert outcomes(put(free, [1])) == [(1, "written")]
+    assert outcomes(slow.expect("write_response")) == [(1, "written")]
+    assert time.monotonic() - began >= 4_000 / 20_000
+    change = topic.AlterTopicRequest(path=limited, set_partition_write_speed_bytes_per_second=0)
+    assert raw.call("AlterTopic", change).status == Status.SUCCESS
+    assert outcomes(put(slow, [2], b"x" * 100_000)) == [(2, "written")]
 
 
 def test_a_session_without_a_producer_deduplicates_nothing(raw: RawYdb, path: str) -> None:

@@ -15,6 +15,7 @@ large are read only then, and answered with totals: so a commit of any size cost
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -58,8 +59,6 @@ DROPPED_COUNTERS: Final = {
     DUPLICATE_COMMIT: "duplicates_by_commit_key",
     CONFLICT: "conflicts",
 }
-
-
 # The rows of a submission: in memory, or in stages.
 _Rows = Sequence[pa.RecordBatch] | StagedRows
 
@@ -70,13 +69,14 @@ _NOTHING: Final = np.zeros(0, np.uint8)
 class CommitSummary(NamedTuple):
     """The summary of a commit: the directory of each frame, the number of messages, and counters.
 
-    `single` is the commit if it is one frame.
+    `single` is the commit if it is one frame; `written` are the bytes by partition, if their speed is limited.
     """
 
     frames: Sequence[Directory]
     messages: int
     single: Commit | None
     counts: Mapping[str, int]
+    written: Mapping[int, int]
 
 
 class CommitBuilder:
@@ -103,6 +103,7 @@ class CommitBuilder:
         self._totals = NO_TOTALS
         self._frames: list[Directory] = []
         self._messages = self._bytes = 0
+        self._written = Counter[int]()
         self._single: Commit | None = None
         # The payload window that it was built on, and how many payloads it had evicted early before.
         self._window: PayloadWindow | None = None
@@ -119,6 +120,11 @@ class CommitBuilder:
         self._plain_batches: Sequence[pa.RecordBatch] = ()
         if self._plain:
             self._plain, self._plain_batches = self._check(self._plain)
+
+    @property
+    def submissions(self) -> Sequence[Submission]:
+        """What it commits, refused ones too."""
+        return self._submissions
 
     @property
     def shares_window(self) -> bool:
@@ -158,7 +164,7 @@ class CommitBuilder:
         for submission in self._submissions:
             if submission.parts:
                 submission.answer(NO_RECEIPTS)
-        return CommitSummary(self._frames, self._messages, self._single, self._counts())
+        return CommitSummary(self._frames, self._messages, self._single, self._counts(), self._written)
 
     @staticmethod
     def _answer_repeated(submission: Submission) -> None:
@@ -190,7 +196,7 @@ class CommitBuilder:
 
     def _build(self, state: TopicState, now_us: int, windows: Sequence[PayloadWindow]) -> Iterable[Commit]:
         self._receipts, self._frames, self._messages, self._bytes, self._single = [], [], 0, 0, None
-        self._alone, self._totals = None, NO_TOTALS
+        self._alone, self._totals, self._written = None, NO_TOTALS, Counter[int]()
         settings = self._topic.settings
         self._window, self._forgotten_before = state.window, state.window.forgotten_early
         # A limit, not content: it applies from the next payload on.
@@ -273,6 +279,8 @@ class CommitBuilder:
         self._frames.append(commit.directory)
         self._messages += commit.rows.num_rows
         self._bytes += content_bytes(commit.rows)
+        if self._topic.settings.write_limit is not None:
+            self._written.update(commit.bytes_by_partition())
         return commit
 
     def _check(self, submissions: list[Submission]) -> tuple[list[Submission], Sequence[pa.RecordBatch]]:

@@ -19,7 +19,8 @@ for a stream that one thread reads and another answers.
 
 The queue is bounded. Beyond its bound submissions wait in line: first come, first served, but while others wait, a
 caller that has half of the queue waits until it has less. Who has no space in time gets an error, and nothing of it was
-accepted. Once a submission is in the queue, its outcome comes, however long it takes.
+accepted. Once a submission is in the queue, its outcome comes, however long it takes. A publisher that wrote to a
+partition faster than its topic allows gets the outcome later (`delay_seconds`), and holds no space meanwhile.
 
 Lock order: the queue's lock is never held while committing, nor while a sink is told.
 """
@@ -71,6 +72,8 @@ class TopicIntake(Combiner[Submission]):
         self._bytes = 0
         self._held: dict[str, tuple[int, int]] = {}
         self._closed: HeadraceError | None = None
+        # Ends the waits of those who wrote too fast.
+        self._ending = threading.Event()
         # Where threads in line wait.
         self._room = threading.Condition(self._lock)
 
@@ -132,6 +135,9 @@ class TopicIntake(Combiner[Submission]):
             self.abandon(submission)
             raise
         self.seconds.observe(time.monotonic() - submission.since)
+        if submission.delay_seconds > 0:
+            # It is written, and nobody waits for its thread.
+            self._ending.wait(submission.delay_seconds)
         return submission.outcome
 
     def submit(self, submission: Submission) -> bool:
@@ -169,6 +175,7 @@ class TopicIntake(Combiner[Submission]):
         """Refuse new submissions and those in line, and wait for those in the queue."""
         with self._lock:
             self._closed = reason
+            self._ending.set()
             refused = [submission for line in self._lines.values() for submission in line]
             self._lines.clear()
             for submission in refused:

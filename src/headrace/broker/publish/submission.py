@@ -13,7 +13,7 @@ from headrace.broker.publish.parts import Part, neighbours
 from headrace.broker.publish.staged_rows import StagedRows
 from headrace.core.errors import HeadraceError, InvalidInput, again
 from headrace.core.messages import STORED_SCHEMA
-from headrace.core.publish.receipts import NO_RECEIPTS, NO_TOTALS, Receipts, Totals
+from headrace.core.publish.receipts import NO_RECEIPTS, NO_TOTALS, WRITTEN, Receipts, Totals
 from headrace.core.publish.state import CommitKey
 
 # Memory overhead of a single value while it waits.
@@ -74,6 +74,8 @@ class Submission(Waiter):
     receipts: Receipts | None = None
     totals: Totals = NO_TOTALS
     error: Exception | None = None
+    # How long its publisher is to wait for the outcome, since it wrote faster than its partitions allow.
+    delay_seconds: float = 0.0
     # Whether it counts in the size of the queue; its place in the line and its lane; when it came.
     is_counted: bool = False
     turn: int = 0
@@ -120,6 +122,14 @@ class Submission(Waiter):
     def total(self, totals: Totals) -> None:
         """It was committed, and has no receipts."""
         self.receipts, self.totals = NO_RECEIPTS, totals
+
+    def written_partitions(self) -> set[int]:
+        """The partitions that it wrote to."""
+        if self.parts:
+            return {part.partition for part in self.parts if part.error is None and part.repeated is None}
+        if self.receipts is None:
+            return set()
+        return set(self.receipts.partition[self.receipts.outcome == WRITTEN].tolist())
 
     def refuse(self, error: Exception) -> None:
         """Give it an error; unless its content is to blame, that ends its lane."""

@@ -42,6 +42,7 @@ from headrace.core.publish.payload_window import PayloadWindow
 from headrace.core.publish.plan import plan_reset
 from headrace.core.publish.state import Commit, Directory, TopicState
 from headrace.core.reports.histogram import COUNTS, SECONDS, Histogram
+from headrace.core.topics.write_speed import WriteSpeeds
 from headrace.storage.catalog import TopicRecord
 from headrace.storage.interface import Fences, OffsetRange, TopicLog
 
@@ -77,6 +78,9 @@ class Topic:
         messages_max = settings.queue_messages_per_partition * record.partitions
         self.intake = TopicIntake(record.name, self._commit, messages_max, settings, leaders)
         self._passed = PassedNumbers()
+        # How fast partitions were written, and the lock of that.
+        self._speeds = WriteSpeeds()
+        self._speeds_lock = threading.Lock()
         self._settings = settings
         self._clock = clock
         self.counters = Counters(counters)
@@ -264,6 +268,8 @@ class Topic:
         """Give submissions that were committed their receipts, count them, and wake readers."""
         summary = builder.answer()
         self.counters.add_all(summary.counts)
+        if summary.written:
+            self._hold_back(builder.submissions, summary.written)
         if summary.frames:
             self.commit_messages.observe(summary.messages)
             if self.is_shared:
@@ -274,6 +280,19 @@ class Topic:
             else:
                 for frame in summary.frames:
                     self.watches.wake(frame.partition.tolist())
+
+    def _hold_back(self, submissions: Sequence[Submission], written: Mapping[int, int]) -> None:
+        """Have those wait for their outcome who wrote to partitions faster than these may be written."""
+        limit = self.record.settings.write_limit
+        if limit is None:
+            return
+        with self._speeds_lock:
+            waits = self._speeds.spend(written, limit, self._clock.monotonic_us())
+        if waits:
+            for submission in submissions:
+                # Of staged rows nobody knows where they went: to any partition of the commit.
+                partitions = submission.written_partitions() if submission.staged is None else waits
+                submission.delay_seconds = max((waits.get(each, 0.0) for each in partitions), default=0.0)
 
     def _see(self, frames: Sequence[Directory]) -> None:
         """Record what this server has written: it has woken the readers of that itself."""

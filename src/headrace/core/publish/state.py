@@ -7,6 +7,7 @@ on recovery.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from headrace.core.hashes.columns import Int64s
 from headrace.core.limits import WRITERS_MAX
-from headrace.core.messages import NO_MESSAGES
+from headrace.core.messages import NO_MESSAGES, content_bytes
 from headrace.core.publish.payload_window import NO_PAYLOADS, Payloads, PayloadWindow
 from headrace.core.publish.sources import NO_UPDATES, Int32s, Source, SourceTable, SourceUpdates
 
@@ -95,6 +96,15 @@ class Commit:
     def bare(self) -> Commit:
         """The same without its rows, which are not needed once they are written."""
         return replace(self, rows=NO_MESSAGES)
+
+    def bytes_by_partition(self) -> dict[int, int]:
+        """What is written to each partition: values, keys and attributes."""
+        partitions, counts = self.directory.partition.tolist(), self.directory.rows.tolist()
+        starts = accumulate(counts, initial=0)
+        return {
+            partition: content_bytes(self.rows.slice(start, count))
+            for partition, count, start in zip(partitions, counts, starts, strict=False)
+        }
 
 
 @dataclass(slots=True)

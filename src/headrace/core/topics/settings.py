@@ -21,8 +21,10 @@ from headrace.core.limits import (
     WINDOW_MESSAGES_MAX,
     WINDOW_SECONDS_DEFAULT,
     WINDOW_SECONDS_MAX,
+    WRITE_BYTES_MAX,
 )
 from headrace.core.topics.kafka_configs import merged
+from headrace.core.topics.write_speed import WriteLimit
 from headrace.core.values.growth import check_growth
 from headrace.core.values.schema import parse_value_schema
 from headrace.core.values.types import SETTING
@@ -55,6 +57,8 @@ class TopicOptions(TypedDict, total=False):
     local_retention_seconds: int | None
     local_retention_bytes: int | None
     value_schema: str | Mapping[str, Any] | None
+    partition_write_bytes_per_second: int | None
+    partition_write_burst_bytes: int | None
     kafka_configs: Mapping[str, str | None]
     annotations: Mapping[str, str | None]
 
@@ -82,6 +86,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     local_retention_seconds, local_retention_bytes: what the log keeps of archived messages; None: as `retention_…`.
     value_schema: a JSON or an Avro schema of the values, as JSON: tables of the topic have columns for its fields,
         and so have files that are archived from then on. It may only grow by optional fields, or be removed.
+    partition_write_bytes_per_second: how fast a partition may be written: a publisher that writes faster is answered
+        later, alone. Each server of a store counts what it writes itself. None: no limit.
+    partition_write_burst_bytes: how much may be written at once after a pause; None: what may be written in a second.
     kafka_configs: configs of Kafka that only tune its storage, such as `segment.bytes`: shown to Kafka's clients, and
         without an effect. A change keeps those that it does not name; None takes one away.
     annotations: texts by name that programs keep with the topic, without an effect: YDB's attributes of topics and
@@ -104,6 +111,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     local_retention_seconds: int | None = None
     local_retention_bytes: int | None = None
     value_schema: str | None = None
+    partition_write_bytes_per_second: int | None = None
+    partition_write_burst_bytes: int | None = None
     kafka_configs: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
@@ -111,6 +120,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def shares_window(self) -> bool:
         """Whether payloads are deduplicated across all topics of the store with this setting."""
         return self.deduplication == "payload" and self.deduplication_scope == "store"
+
+    @property
+    def write_limit(self) -> WriteLimit | None:
+        """How fast each partition may be written, if that is limited."""
+        speed = self.partition_write_bytes_per_second
+        return None if speed is None else WriteLimit(speed, self.partition_write_burst_bytes or speed)
 
     @classmethod
     def make(cls, **values: Any) -> TopicSettings:
@@ -141,6 +156,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         _check_range("deduplication_window_seconds", self.deduplication_window_seconds, 1, WINDOW_SECONDS_MAX)
         _check_range("deduplication_window_messages", self.deduplication_window_messages, 1, WINDOW_MESSAGES_MAX)
         _check_range("message_bytes_max", self.message_bytes_max, 1, MESSAGE_BYTES_MAX)
+        _check_range("partition_write_bytes_per_second", self.partition_write_bytes_per_second, 1, WRITE_BYTES_MAX)
+        _check_range("partition_write_burst_bytes", self.partition_write_burst_bytes, 1, WRITE_BYTES_MAX)
         unknown = [codec for codec in self.codecs if codec not in CODECS]
         if unknown or not self.codecs or len(set(self.codecs)) < len(self.codecs):
             raise InvalidInput("codecs", repr(self.codecs), f"it must be one or more of {', '.join(CODECS)}, each once")

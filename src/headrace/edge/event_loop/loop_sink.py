@@ -3,8 +3,10 @@
     submit (event loop)  ->  the queue of the topic, or the line before it  ->  a thread of the broker commits
                          ->  complete (that thread): one call to the loop per commit  ->  each `tell` (event loop)
 
-What waits here counts in the queue of its topic from the start, and that is the only limit. Belongs to the event loop,
-except `complete`.
+What waits here counts in the queue of its topic from the start, and that is the only limit. A publisher that wrote
+faster than its topic allows is told later, or at once if the server stops.
+
+Belongs to the event loop, except `complete`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from contextlib import suppress
 from headrace.broker.publish.intake import TopicIntake
 from headrace.broker.publish.submission import Submission
 from headrace.core.publish.receipts import Receipts
+from headrace.edge.draining import Draining
 
 Outcome = Receipts | Exception
 Tell = Callable[[Outcome], None]
@@ -24,12 +27,16 @@ Tell = Callable[[Outcome], None]
 class LoopSink:
     """All submissions of one event loop."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, draining: Draining) -> None:
         self._loop = asyncio.get_running_loop()
+        self._draining = draining
+        draining.on_begin(self._tell_late)
         # How long one may wait for space in a queue.
         self._seconds = seconds
         # By submission whom to tell, and when it has waited for too long, if it waits for space.
         self._waiting: dict[Submission, tuple[Tell, asyncio.TimerHandle | None]] = {}
+        # Decided, and to be told later.
+        self._late: dict[Submission, None] = {}
 
     def submit(self, intake: TopicIntake, submission: Submission, tell: Tell) -> None:
         """Submit; `tell` gets the receipts or the error, later. Raises if the topic has ended."""
@@ -56,9 +63,26 @@ class LoopSink:
 
     def _tell(self, done: Sequence[Submission]) -> None:
         for submission in done:
-            tell = self._forget(submission)
-            if tell is not None:
-                tell(submission.outcome)
+            seconds = submission.delay_seconds
+            if submission in self._late:
+                continue
+            if seconds > 0 and submission in self._waiting and not self._draining.has_begun:
+                tell, timer = self._waiting[submission]
+                if timer is not None:
+                    timer.cancel()
+                self._late[submission] = None
+                self._waiting[submission] = tell, self._loop.call_later(seconds, self._tell_one, submission)
+            else:
+                self._tell_one(submission)
+
+    def _tell_one(self, submission: Submission) -> None:
+        tell = self._forget(submission)
+        if tell is not None:
+            tell(submission.outcome)
+
+    def _tell_late(self) -> None:
+        for submission in list(self._late):
+            self._tell_one(submission)
 
     def _give_up(self, intake: TopicIntake, submission: Submission) -> None:
         error = intake.give_up(submission, self._seconds)
@@ -67,6 +91,7 @@ class LoopSink:
             tell(error)
 
     def _forget(self, submission: Submission) -> Tell | None:
+        self._late.pop(submission, None)
         tell, timer = self._waiting.pop(submission, (None, None))
         if timer is not None:
             timer.cancel()

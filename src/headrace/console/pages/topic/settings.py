@@ -45,6 +45,14 @@ _TEXTS = {
         "Schema of values",
         "A JSON or Avro schema: tables have a column for each field. It may only grow by optional fields. Empty: none.",
     ),
+    "partition_write_bytes_per_second": (
+        "Write speed of a partition",
+        "Bytes a second, 1M; publishers that write faster are answered later. none is no limit.",
+    ),
+    "partition_write_burst_bytes": (
+        "Write burst of a partition",
+        "What may be written at once after a pause; none is what is written in a second.",
+    ),
     "kafka_configs": ("Configs of Kafka", "Set by Kafka's tools and shown to them. They change nothing here."),
     "annotations": (
         "Annotations",
@@ -54,7 +62,7 @@ _TEXTS = {
 # Set by the programs that they belong to.
 _SHOWN_ONLY = {"kafka_configs", "annotations"}
 # Typed as on the command line, by the units of the name's ending.
-_UNITS = {"_seconds": SECONDS, "_bytes": BYTES, "_bytes_max": BYTES}
+_UNITS = {"_seconds": SECONDS, "_bytes": BYTES, "_bytes_max": BYTES, "_bytes_per_second": BYTES}
 # Of those, the ones that may be none.
 _OPTIONAL = {name for name, kind in get_type_hints(TopicSettings).items() if NoneType in get_args(kind)}
 _CHOICES = {

@@ -124,7 +124,7 @@ async def subscribe_as_member(
     bridge: NamedDependency[Bridge],
     wakes: NamedDependency[LoopWakeups],
     leases: NamedDependency[Leases],
-    rest_settings: NamedDependency[HttpSettings],
+    http_settings: NamedDependency[HttpSettings],
     encoding: EncodingParameter = "text",
     last_event_id: Annotated[
         str | None,
@@ -143,7 +143,7 @@ async def subscribe_as_member(
     names = unquoted(topic), unquoted(group), unquoted(member)
     reader = await bridge.reader(names[0])
     place = await bridge.call(_first_place, reader, *names[1:], last_event_id)
-    lease, idle_seconds = lease_of(request, *names[:2]), rest_settings.heartbeat_seconds
+    lease, idle_seconds = lease_of(request, *names[:2]), http_settings.heartbeat_seconds
     principal, generation = principal_of(request), place.membership.generation
     subscriber = MemberSubscriber(
         reader, place.positions, False, encoding, idle_seconds, lease, *names, principal, generation

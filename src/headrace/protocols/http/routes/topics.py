@@ -18,6 +18,7 @@ from headrace.core.limits import (
     RETENTION_SECONDS_MAX,
     WINDOW_MESSAGES_MAX,
     WINDOW_SECONDS_MAX,
+    WRITE_BYTES_MAX,
 )
 from headrace.core.topics.settings import CODECS, Deduplication, KeyHash, Scope, Switch, TimestampType, TopicSettings
 from headrace.edge.bridge import Bridge
@@ -54,6 +55,8 @@ class SettingsIn(msgspec.Struct, forbid_unknown_fields=True):
     local_retention_seconds: Annotated[int, Meta(ge=1, le=RETENTION_SECONDS_MAX)] | UnsetType | None = UNSET
     local_retention_bytes: Annotated[int, Meta(ge=1, le=RETENTION_BYTES_MAX)] | UnsetType | None = UNSET
     value_schema: str | dict[str, Any] | UnsetType | None = UNSET
+    partition_write_bytes_per_second: Annotated[int, Meta(ge=1, le=WRITE_BYTES_MAX)] | UnsetType | None = UNSET
+    partition_write_burst_bytes: Annotated[int, Meta(ge=1, le=WRITE_BYTES_MAX)] | UnsetType | None = UNSET
     kafka_configs: dict[str, str | None] | UnsetType = UNSET
     annotations: dict[str, str | None] | UnsetType = UNSET
 

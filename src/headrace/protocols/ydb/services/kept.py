@@ -20,8 +20,9 @@ M = TypeVar("M", bound=Message)
 
 _TOPIC: Final = "ydb.topic"
 _CONSUMER: Final = "ydb.consumer."
-# A topic has these unless its creator says otherwise.
+# What clients are told where no speed is set, and nothing is limited: YDB's own default.
 SPEED_DEFAULT: Final = 1 << 20
+# A topic has these unless its creator says otherwise.
 RETENTION_SECONDS_DEFAULT: Final = 24 * 3600
 MESSAGE_BYTES_MAX: Final = 12 << 20
 
@@ -42,7 +43,14 @@ def annotated_topic(given: topic.CreateTopicRequest) -> dict[str, str | None]:
     """The annotation that keeps a topic's fields, without those that are settings."""
     kept = topic.CreateTopicRequest()
     kept.CopyFrom(given)
-    for name in ("operation_params", "path", "retention_period", "consumers"):
+    for name in (
+        "operation_params",
+        "path",
+        "retention_period",
+        "consumers",
+        "partition_write_speed_bytes_per_second",
+        "partition_write_burst_bytes",
+    ):
         kept.ClearField(name)
     return {_TOPIC: _text(kept)}
 

@@ -80,6 +80,8 @@ def _create(broker: Broker, principal: Principal, request: topic.CreateTopicRequ
         "retention_seconds": seconds_of(request.retention_period) or kept.RETENTION_SECONDS_DEFAULT,
         "codecs": kept.codecs_of(list(request.supported_codecs.codecs)),
         "message_bytes_max": kept.MESSAGE_BYTES_MAX,
+        "partition_write_bytes_per_second": request.partition_write_speed_bytes_per_second or None,
+        "partition_write_burst_bytes": request.partition_write_burst_bytes or None,
         "annotations": kept.annotated_topic(request),
     }
     partitions = max(1, request.partitioning_settings.min_active_partitions)
@@ -121,9 +123,10 @@ def _alter(broker: Broker, principal: Principal, request: topic.AlterTopicReques
         settings["codecs"] = kept.codecs_of(list(request.set_supported_codecs.codecs))
         wanted.supported_codecs.CopyFrom(request.set_supported_codecs)
     if request.HasField("set_partition_write_speed_bytes_per_second"):
-        wanted.partition_write_speed_bytes_per_second = request.set_partition_write_speed_bytes_per_second
+        speed = request.set_partition_write_speed_bytes_per_second
+        settings["partition_write_bytes_per_second"] = speed or None
     if request.HasField("set_partition_write_burst_bytes"):
-        wanted.partition_write_burst_bytes = request.set_partition_write_burst_bytes
+        settings["partition_write_burst_bytes"] = request.set_partition_write_burst_bytes or None
     if request.set_metering_mode:
         wanted.metering_mode = request.set_metering_mode
     _change_texts(wanted.attributes, request.alter_attributes)
@@ -220,8 +223,8 @@ def _described(broker: Broker, name: str, request: topic.DescribeTopicRequest) -
         retention_period=Duration(seconds=settings.retention_seconds or 0),
         retention_storage_mb=given.retention_storage_mb or (settings.retention_bytes or 0) // found.partitions // _MIB,
         supported_codecs=topic.SupportedCodecs(codecs=kept.codec_numbers(given, settings.codecs)),
-        partition_write_speed_bytes_per_second=given.partition_write_speed_bytes_per_second or kept.SPEED_DEFAULT,
-        partition_write_burst_bytes=given.partition_write_burst_bytes or kept.SPEED_DEFAULT,
+        partition_write_speed_bytes_per_second=settings.partition_write_bytes_per_second or kept.SPEED_DEFAULT,
+        partition_write_burst_bytes=settings.partition_write_burst_bytes or kept.SPEED_DEFAULT,
         attributes=dict(given.attributes),
         metering_mode=given.metering_mode,
     )
