@@ -126,6 +126,24 @@ def test_tokens_while_a_server_runs(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+def test_a_store_keeps_what_it_is_told_while_tokens_are_changed_beside_its_server(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    admin = None
+    for _ in range(2):
+        with Server(store) as server:
+            for _ in range(3):
+                # A command that closes the catalog last would delete its log of writes: the server must hold it.
+                made = create(store, "admin")
+                wait_for(server, 200, made["token"])
+                assert (store / "catalog.sqlite-wal").exists()
+            if admin is not None:
+                assert server.get("/v1/topics/kept", headers={"Authorization": f"Bearer {admin}"}).status_code == 200
+            admin = made["token"]
+            if not server.run("topic", "list", "--json", HEADRACE_TOKEN=admin).json():
+                assert server.run("topic", "create", "kept", HEADRACE_TOKEN=admin).code == 0
+            assert server.stop() == 0
+
+
 def wait_for(server: Server, status: int, token: str = "hr_none_none") -> None:
     headers = {"Authorization": f"Bearer {token}"}
     eventually(lambda: server.get("/v1/topics", headers=headers).status_code == status)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +106,17 @@ def test_other_ports_and_files_stay_as_they_are(port: Port) -> None:
     assert not is_ended(client)
     # The two ends of the connection.
     assert len(set(os.listdir("/proc/self/fd")) - files) == 2
+
+
+def test_locks_that_this_process_has_on_its_files_stay(port: Port, tmp_path: Path) -> None:
+    file = tmp_path / "locked"
+    other = f"import fcntl; fcntl.lockf(open({str(file)!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    port.connect()
+    with file.open("w+b") as locked:
+        fcntl.lockf(locked, fcntl.LOCK_EX)
+        StrangerSockets(port.number, "flight").look()
+        tried = subprocess.run([sys.executable, "-c", other], stderr=subprocess.PIPE, check=False)
+        assert b"BlockingIOError" in tried.stderr, "closing any descriptor of the file would have released its locks"
 
 
 def test_a_known_peer_is_remembered_before_its_connection_is_found(port: Port) -> None:

@@ -15,9 +15,11 @@ and the oldest ones while there are too many. Works on Linux, where this process
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
+import stat
 import struct
 import threading
 import time
@@ -114,7 +116,9 @@ class StrangerSockets:
         inodes: dict[int, int] = {}
         for number in map(int, os.listdir(_FILES)):
             with suppress(OSError):
-                inodes[number] = os.fstat(number).st_ino
+                status = os.fstat(number)
+                if stat.S_ISSOCK(status.st_mode):
+                    inodes[number] = status.st_ino
         for number in [number for number in self._peers if self._inodes[number] != inodes.get(number)]:
             del self._peers[number]
         for number in [number for number, inode in inodes.items() if self._inodes.get(number) != inode]:
@@ -151,15 +155,23 @@ class StrangerSockets:
 
 @contextmanager
 def _opened(number: int) -> Iterator[socket.socket]:
-    """A file as a socket, under a number of its own: it may end meanwhile. OSError if it is none."""
+    """A socket under a number of its own, since it may end meanwhile. OSError if this is none.
+
+    No other file is duplicated: closing any descriptor of a file releases all POSIX locks that the process has on it.
+    SQLite locks the catalog that way; without those locks another process deletes its write-ahead log while it is used.
+    """
+    if not _is_socket(number):
+        raise OSError(errno.ENOTSOCK, "it is no socket")
     duplicate = os.dup(number)
-    try:
-        found = socket.socket(fileno=duplicate)
-    except OSError:
-        os.close(duplicate)
-        raise
-    with found:
+    if not _is_socket(duplicate):
+        # The number became that of another file just now. It stays open, for the same reason.
+        raise OSError(errno.ENOTSOCK, "it is no socket any more")
+    with socket.socket(fileno=duplicate) as found:
         yield found
+
+
+def _is_socket(number: int) -> bool:
+    return stat.S_ISSOCK(os.fstat(number).st_mode)
 
 
 def _peer_of(text: str) -> Peer | None:
