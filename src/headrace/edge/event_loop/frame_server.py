@@ -13,14 +13,10 @@ import asyncio
 import logging
 import socket
 import ssl
-import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
-
-import uvloop
+from typing import Any, Final, Generic, TypeVar
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
@@ -33,6 +29,7 @@ from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.edge.envelope.envelope import Envelope, envelope
 from headrace.edge.event_loop.frame_connection import FrameConnection
 from headrace.edge.event_loop.frames import Frames
+from headrace.edge.event_loop.loop_server import LoopServer
 from headrace.edge.limits import Limits
 from headrace.edge.settings import OptionalPortSettings
 
@@ -50,10 +47,8 @@ Serve = Callable[[Frames, ConnectionPlace], FrameConnection[Any]]
 S = TypeVar("S", bound=OptionalPortSettings)
 
 
-class FrameServer(ABC, Generic[S]):
+class FrameServer(LoopServer, Generic[S]):
     """A protocol over a broker, on sockets that are bound."""
-
-    protocol: ClassVar[str]
 
     def __init__(
         self,
@@ -65,17 +60,14 @@ class FrameServer(ABC, Generic[S]):
         limits: Limits | None = None,
         stop_seconds: float = STOP_SECONDS,
     ) -> None:
+        super().__init__(stop_seconds)
         self.settings = settings
         self.gate = Gate(access, limits)
         self._broker = broker
         self._listeners = listeners
         self._tls = tls
-        self._stop_seconds = stop_seconds
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
         self._connections: dict[asyncio.Task[None], Frames] = {}
         self._background: list[asyncio.Task[None]] = []
-        self._thread: threading.Thread | None = None
 
     @abstractmethod
     async def open(self, bridge: Bridge, bounds: Envelope) -> Serve:
@@ -88,43 +80,7 @@ class FrameServer(ABC, Generic[S]):
         """Have work done on the event loop until the server has stopped."""
         self._background.append(asyncio.get_running_loop().create_task(work))
 
-    def start(self) -> None:
-        """Listen; returns once clients can connect."""
-        is_ready: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=[is_ready], name=f"headrace-{self.protocol}", daemon=True
-        )
-        self._thread.start()
-        is_ready.result()
-
-    def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Answer what was accepted and stop; whether all connections ended in time."""
-        if self._thread is None or self._loop is None or self._stopping is None:
-            return True
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join((self._stop_seconds if timeout_seconds is None else timeout_seconds) + 1.0)
-        return not self._thread.is_alive()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _run(self, is_ready: Future[None]) -> None:
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(self._serve(is_ready))
-        except BaseException as error:
-            if not is_ready.done():
-                is_ready.set_exception(error)
-            else:
-                logger.exception("the %s server failed", self.protocol.capitalize())
-
     async def _serve(self, is_ready: Future[None]) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         draining = Draining()
         bridge = Bridge(self._broker, draining, self._stop_seconds)
         bounds = envelope(self.protocol, self.settings, self.gate.limits, logger)

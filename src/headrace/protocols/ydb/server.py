@@ -15,11 +15,9 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import grpc
-import uvloop
 
 from headrace.broker import Broker
 from headrace.broker.access import Access
@@ -32,6 +30,7 @@ from headrace.edge.envelope import allocator
 from headrace.edge.envelope.envelope import Envelope, envelope
 from headrace.edge.envelope.stranger_sockets import StrangerSockets
 from headrace.edge.event_loop.long_poll import LoopWakeups
+from headrace.edge.event_loop.loop_server import LoopServer
 from headrace.edge.limits import Limits
 from headrace.protocols.ydb.call import SharedParts, YdbCall
 from headrace.protocols.ydb.services.table import METHODS, Method
@@ -63,8 +62,10 @@ class Certificates(NamedTuple):
     client_ca: bytes | None
 
 
-class YdbServer:
+class YdbServer(LoopServer):
     """YDB's topic API over a broker, on an address."""
+
+    protocol = "ydb"
 
     def __init__(
         self,
@@ -76,58 +77,21 @@ class YdbServer:
         limits: Limits | None = None,
         stop_seconds: float = STOP_SECONDS,
     ) -> None:
+        super().__init__(stop_seconds)
         self._broker = broker
         self._gate = Gate(access, limits)
         self._settings = settings
         self._address = address
         self._certificates = certificates
-        self._stop_seconds = stop_seconds
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._thread: threading.Thread | None = None
         self._reloaded = threading.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.port = address[1]
-
-    def start(self) -> None:
-        """Listen; returns once clients can connect."""
-        is_ready: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=[is_ready], name="headrace-ydb", daemon=True)
-        self._thread.start()
-        is_ready.result()
 
     def reload(self) -> None:
         """Read the certificate again for connections to come."""
         self._reloaded.set()
 
-    def stop(self, timeout_seconds: float | None = None) -> bool:
-        """End all sessions and stop; whether all ended in time."""
-        if self._thread is None or self._loop is None or self._stopping is None:
-            return True
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join((self._stop_seconds if timeout_seconds is None else timeout_seconds) + 1.0)
-        return not self._thread.is_alive()
-
-    def __enter__(self) -> YdbServer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _run(self, is_ready: Future[None]) -> None:
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(self._serve(is_ready))
-        except BaseException as error:
-            if not is_ready.done():
-                is_ready.set_exception(error)
-            else:
-                logger.exception("the YDB server failed")
-
     async def _serve(self, is_ready: Future[None]) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         draining = Draining()
         bridge = Bridge(self._broker, draining, self._stop_seconds)
         bounds = envelope("ydb", self._settings, self._gate.limits, logger)
