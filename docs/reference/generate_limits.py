@@ -93,6 +93,7 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         "SOURCES_MAX": "sources that a topic remembers",
         "LINK_IDLE_SECONDS": "idle time after which a source loses its link to a partition",
         "WRITERS_MAX": "writers of commit keys that a topic remembers",
+        "ONE_TIME_WRITERS_MAX": "writers of a single commit (Spark writes without a name) that each remembers",
         "STORE_WRITERS_MAX": "writers of transactions that a store remembers",
         "PRODUCERS_MAX": "open producers that a server remembers",
         "WINDOW_SECONDS_DEFAULT": "how long a payload is remembered, where a topic asks for that",

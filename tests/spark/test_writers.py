@@ -156,9 +156,9 @@ def test_a_piece_that_was_staged_twice_fails_its_task(
     broker.create_topic(topic)
     write = broker.store.stages.write
 
-    def write_twice(topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int) -> int:
-        write(topic_id, stage, rows, now_us)
-        return write(topic_id, stage, rows, now_us)
+    def write_twice(topic_id: int, stage: str, rows: pa.RecordBatch, now_us: int, places: None) -> int:
+        write(topic_id, stage, rows, now_us, places)
+        return write(topic_id, stage, rows, now_us, places)
 
     with monkeypatch.context() as patched:
         patched.setattr(broker.store.stages, "write", write_twice)

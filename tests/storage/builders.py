@@ -129,7 +129,7 @@ def state_of(log: TopicLog) -> dict[str, Any]:
         "last_time_us": state.last_time_us,
         "round_robin": state.round_robin,
         "sources": state.sources.snapshot().to_pylist(),
-        "writers": list(state.writers.items()),
+        "writers": [list(state.writers.items()), list(state.one_time_writers.items())],
         "window": sorted(zip(*window.values(), strict=True)),
     }
 

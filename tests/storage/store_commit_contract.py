@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from headrace.core.errors import CommitConflict, LogFailed, StorageError, TopicDeleted
 from headrace.core.groups.group import Group
 from headrace.core.publish.state import Commit, CommitKey, TopicState
+from headrace.core.publish.writers import one_time_writer
 from headrace.storage.catalog import GroupWrite
 from headrace.storage.interface import CatalogChange, Decide, Fences, RepeatedCommit, StoreCommit
 from tests.group_writes import put_group
@@ -158,7 +159,16 @@ class StoreCommitContract:
         commits = place.store.catalog.commits
         for number, name in enumerate(["x", "y", "z", "x"]):
             place.store.commit(StoreCommit({}, NOW_US + number, CommitKey(name, number)))
-        assert commits.forget_writers(2) == 1
+        assert commits.forget_writers(2, 0) == 1
         assert commits.last_key("y") is None
         assert commits.last_key("x") == CommitKey("x", 3)
-        assert commits.forget_writers(2) == 0
+        assert commits.forget_writers(2, 0) == 0
+
+    def test_writers_of_a_single_commit_make_no_other_forgotten(self, place: Place) -> None:
+        commits = place.store.catalog.commits
+        once = [one_time_writer("ä", f"{number:032d}") for number in range(3)]
+        for number, name in enumerate(["sink", *once]):
+            place.store.commit(StoreCommit({}, NOW_US + number, CommitKey(name, number)))
+        assert commits.forget_writers(1, 2) == 1
+        keys = [commits.last_key(name) for name in ["sink", *once]]
+        assert [None if key is None else key.number for key in keys] == [0, None, 2, 3]

@@ -464,7 +464,7 @@ class Broker:
     def last_commit(self, topic: str, writer: str) -> int | None:
         """The number of the last commit of a commit key writer, or None."""
         name = check_id("writer", writer)
-        return self._topics.find(topic).topic.between_commits(lambda state: state.writers.get(name))
+        return self._topics.find(topic).topic.between_commits(lambda state: state.last_number(name))
 
     def last_commits(self, topics: Sequence[str], writer: str) -> dict[str, CommitKey]:
         """The last commit of a writer in each of some topics; those that do not exist, or have none, are left out."""

@@ -19,6 +19,7 @@ from headrace.broker.topics.registry import OpenTopic, Topics
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import (
     MICROSECONDS,
+    ONE_TIME_WRITERS_MAX,
     PIPELINE_KEPT_SECONDS,
     PRODUCERS_MAX,
     SERVER_HEARTBEAT_SECONDS,
@@ -121,7 +122,8 @@ class MaintenanceTasks:
 
         Only a shared store has stored its producers.
         """
-        self._count("writers_forgotten", self._store.catalog.commits.forget_writers(STORE_WRITERS_MAX))
+        forgotten = self._store.catalog.commits.forget_writers(STORE_WRITERS_MAX, ONE_TIME_WRITERS_MAX)
+        self._count("writers_forgotten", forgotten)
         if self._store.signals is not None:
             self._count("producers_forgotten", self._store.catalog.forget_producers(PRODUCERS_MAX))
 

@@ -77,6 +77,8 @@ SOURCES_LISTED_MAX = 100_000
 
 # Number of commit key writers that a topic remembers; above it the one idle longest is forgotten.
 WRITERS_MAX = 100_000
+# The same of writers of a single commit, which a topic and a store remember apart.
+ONE_TIME_WRITERS_MAX = 2_000
 # Number of writers of transactions that a store remembers, likewise.
 STORE_WRITERS_MAX = 100_000
 # For how many topics one call may ask for the last commit of a writer.

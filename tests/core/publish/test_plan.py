@@ -33,6 +33,7 @@ from headrace.core.publish.routing import NOWHERE
 from headrace.core.publish.seqno_jumps import SeqnoWatch, may_jump
 from headrace.core.publish.sources import NO_LINK
 from headrace.core.publish.state import STORE_COMMITS, Commit, CommitKey, TopicState
+from headrace.core.publish.writers import is_one_time, one_time_writer
 from headrace.core.topics.settings import DEFAULT_SETTINGS, TopicSettings
 from tests.core.builders import (
     LINK_IDLE_US,
@@ -615,6 +616,28 @@ def test_writer_that_was_silent_longest_is_forgotten_beyond_the_bound(monkeypatc
     for writer in ("a", "b", "c", "a", "d"):
         state.apply(keyed_commit(state, CommitKey(writer, 1)))
     assert list(state.writers) == ["c", "a", "d"]
+
+
+def test_writers_of_a_single_commit_make_no_other_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_state, "WRITERS_MAX", 3)
+    monkeypatch.setattr(topic_state, "ONE_TIME_WRITERS_MAX", 4)
+    state = new_state()
+    state.apply(keyed_commit(state, CommitKey("sink", 7)))
+    names = [one_time_writer("spark", f"{number:032x}") for number in range(9)]
+    for name in names:
+        state.apply(keyed_commit(state, *CommitKey(name, 0, 5).recorded()))
+        assert (state.last_number(name), state.last_key(name)) == (0, CommitKey(name, 0, 5))
+        assert state.is_repeated(CommitKey(name, 0))
+    assert state.writers == {"sink": 7}
+    assert [state.last_key(name) is not None for name in names] == [False] * 7 + [True] * 2
+    assert state.copy().one_time_writers == state.one_time_writers
+    assert not state.is_repeated(CommitKey(names[0], 0))
+
+
+@pytest.mark.parametrize("name", ["sink", "once", "a-once-b", "-once-" + "x" * 31, "x" * 40])
+def test_other_writers_are_not_of_a_single_commit(name: str) -> None:
+    assert not is_one_time(name)
+    assert is_one_time(one_time_writer(name, "x" * 32))
 
 
 def test_copy_of_a_state_is_independent() -> None:

@@ -13,6 +13,7 @@ import pytest
 from headrace.core.errors import LogFailed, OffsetOutOfRange, StoreUnavailable, TopicDeleted, UnknownFormat
 from headrace.core.publish.plan import plan_reset
 from headrace.core.publish.state import Commit, CommitKey, TopicState
+from headrace.core.publish.writers import one_time_writer
 from headrace.core.topics.settings import DEFAULT_SETTINGS
 from headrace.storage.interface import Fences
 from headrace.storage.open import open_catalog, open_store
@@ -133,8 +134,10 @@ class TestState:
         assert values_in(here) == [b"a", b"b"]
 
     def test_old_state_is_trimmed(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, limit in {"TRIM_COMMITS": 4, "WRITERS_MAX": 3, "SOURCES_MAX": 3}.items():
+        for name, limit in {"TRIM_COMMITS": 4, "WRITERS_MAX": 3, "ONE_TIME_WRITERS_MAX": 4, "SOURCES_MAX": 3}.items():
             monkeypatch.setattr(topic_state, name, limit)
+        monkeypatch.setattr("headrace.core.publish.state.WRITERS_MAX", 3)
+        monkeypatch.setattr("headrace.core.publish.state.ONE_TIME_WRITERS_MAX", 4)
         monkeypatch.setattr("headrace.storage.postgres.log.log.TRIM_COMMITS", 4)
         stores = [site.open(), site.open()]
         topic = create(stores[0], settings=PAYLOAD)
@@ -143,13 +146,18 @@ class TestState:
         for number in range(9):
             rows = batch_of([{"value": b"v%d" % number, "producer_id": f"p{number}", "seqno": 1}])
             now_us = NOW_US + number * 20 * 86_400 * SECOND_US
-            publish(log, rows, now_us=now_us, settings=PAYLOAD, keys=(CommitKey(f"w{number}", 1),))
+            once = CommitKey(one_time_writer("ö", f"{number:032d}"), 1, 7).recorded()
+            publish(log, rows, now_us=now_us, settings=PAYLOAD, keys=(CommitKey(f"w{number}", 1), *once))
         # The last run is that of the eighth commit, which is yet to count itself.
         assert site.ask("SELECT count(*) FROM topic_payloads") == [(2,)]
-        assert site.ask("SELECT count(*) FROM topic_writers") == [(4,)]
+        assert site.ask("SELECT count(*) FROM topic_writers WHERE name LIKE 'w%'") == [(4,)]
+        assert site.ask("SELECT count(DISTINCT commit), count(*) FROM topic_writers WHERE name NOT LIKE 'w%'") == [
+            (3, 6)
+        ]
         assert site.ask("SELECT count(*) FROM topic_sources") == [(4,)]
         other.commit(lambda state, fences: [])
         assert list(other.state.writers) == ["w6", "w7", "w8"]
+        assert len(other.state.one_time_writers) == 4
 
     def test_where_there_is_nothing_to_trim_nothing_is_asked(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("headrace.storage.postgres.log.log.TRIM_COMMITS", 2)

@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.core.hashes.columns import Int64s
-from headrace.core.limits import WRITERS_MAX
+from headrace.core.limits import ONE_TIME_WRITERS_MAX, WRITERS_MAX
 from headrace.core.messages import NO_MESSAGES, content_bytes
 from headrace.core.publish.payload_window import NO_PAYLOADS, Payloads, PayloadWindow
 from headrace.core.publish.sources import NO_UPDATES, Int32s, Source, SourceTable, SourceUpdates
+from headrace.core.publish.writers import FINGERPRINT_MARK, is_one_time
 
 FINGERPRINT_BITS: Final = 32
-# Writers' names have no control characters.
-_FINGERPRINT_MARK: Final = "\x1f"
 # Its numbers are those of the commits of several topics.
 STORE_COMMITS: Final = "\x1e"
 
@@ -53,7 +52,7 @@ class CommitKey:
         if self.fingerprint is None:
             return (self,)
         number = self.number << FINGERPRINT_BITS | self.fingerprint
-        return CommitKey(self.writer, self.number), CommitKey(self.writer + _FINGERPRINT_MARK, number)
+        return CommitKey(self.writer, self.number), CommitKey(self.writer + FINGERPRINT_MARK, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +116,7 @@ class TopicState:
     round_robin: int = 0
     sources: SourceTable = field(default_factory=SourceTable)
     writers: dict[str, int] = field(default_factory=dict)
+    one_time_writers: dict[str, int] = field(default_factory=dict)
     window: PayloadWindow = field(default_factory=PayloadWindow)
 
     @property
@@ -137,23 +137,40 @@ class TopicState:
         if commit.payloads is not NO_PAYLOADS:
             self.window.add(commit.payloads)
         for key in commit.keys:
-            # Removed and inserted again, so that the dictionary's order is that of last use.
-            self.writers[key.writer] = max(key.number, self.writers.pop(key.writer, key.number))
-            if len(self.writers) > WRITERS_MAX:
-                del self.writers[next(iter(self.writers))]
+            self.remember(key.writer, key.number)
         # Last: it means that all of the commit was applied.
         self.next_number = commit.number + 1
 
+    def remember(self, writer: str, number: int) -> None:
+        """Remember the number of a writer's commit; above a maximum the one that was silent longest is forgotten."""
+        writers, most = self._writers_like(writer)
+        # Removed and inserted again, so that the dictionary's order is that of last use.
+        writers[writer] = max(number, writers.pop(writer, number))
+        if len(writers) > most:
+            del writers[next(iter(writers))]
+
+    def _writers_like(self, writer: str) -> tuple[dict[str, int], int]:
+        """The writers that are remembered together with one, and how many at most."""
+        if is_one_time(writer):
+            return self.one_time_writers, ONE_TIME_WRITERS_MAX
+        return self.writers, WRITERS_MAX
+
     def is_repeated(self, key: CommitKey) -> bool:
         """Whether a commit with this key, or a later one of its writer, was published before."""
-        return key.number <= self.writers.get(key.writer, -1)
+        last = self.last_number(key.writer)
+        return last is not None and key.number <= last
+
+    def last_number(self, writer: str) -> int | None:
+        """The number of a writer's last commit."""
+        return self._writers_like(writer)[0].get(writer)
 
     def last_key(self, writer: str) -> CommitKey | None:
         """The key of a writer's last commit, with its fingerprint if it had one."""
-        number = self.writers.get(writer)
+        number = self.last_number(writer)
         if number is None:
             return None
-        of, fingerprint = divmod(self.writers.get(writer + _FINGERPRINT_MARK, -1), 1 << FINGERPRINT_BITS)
+        writers, _ = self._writers_like(writer)
+        of, fingerprint = divmod(writers.get(writer + FINGERPRINT_MARK, -1), 1 << FINGERPRINT_BITS)
         return CommitKey(writer, number, fingerprint if of == number else None)
 
     def add_partitions(self, partitions: int) -> None:
@@ -169,5 +186,6 @@ class TopicState:
             self.round_robin,
             self.sources.copy(),
             self.writers.copy(),
+            self.one_time_writers.copy(),
             self.window.copy(),
         )

@@ -32,6 +32,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from headrace.client import Client
 from headrace.core.errors import InvalidInput, TopicNotFound
 from headrace.core.names import topic_key
+from headrace.core.publish.writers import one_time_writer
 from headrace.spark.connection import Connection
 from headrace.spark.options import WriteOptions
 from headrace.spark.write.fingerprint import BatchId, batch_id
@@ -63,8 +64,9 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         _find_topic(options)
         self._options = options
-        # A write without a name gets its own key, so that its commit can be retried.
-        self._writer = options.sink_id if options.sink_id is not None else f"spark-{uuid.uuid4().hex}"
+        # A write without a name gets its own key, so that its commit can be retried; it is not remembered for long.
+        once = one_time_writer("spark", uuid.uuid4().hex)
+        self._writer = options.sink_id if options.sink_id is not None else once
         self._number = options.batch_id or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

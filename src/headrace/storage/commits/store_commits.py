@@ -22,6 +22,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from headrace.core.errors import CommitConflict
 from headrace.core.publish.state import CommitKey
+from headrace.core.publish.writers import ONE_TIME_PATTERN
 from headrace.storage.tables import all_journal, all_writers, headrace_catalog
 from headrace.storage.transactions import Transactions
 
@@ -86,12 +87,24 @@ class StoreCommits:
         values = {"number": key.number, "fingerprint": key.fingerprint, "written_us": now_us}
         connection.execute(update(all_writers).where(is_his).values(**values))
 
-    def forget_writers(self, writers_max: int) -> int:
-        """Forget the writers beyond a maximum, those that wrote longest ago first; returns how many."""
+    def forget_writers(self, writers_max: int, one_time_max: int) -> int:
+        """Forget the writers beyond a maximum, those that wrote longest ago first; returns how many.
+
+        Writers of a single commit have a maximum of their own.
+        """
         columns = all_writers.c
-        newest = select(columns.writer).order_by(columns.written_us.desc(), columns.writer).limit(writers_max)
-        forget = delete(all_writers).where(columns.writer.not_in(newest.scalar_subquery()))
-        return self.do(lambda connection: connection.execute(forget).rowcount)
+        once = columns.writer.like(ONE_TIME_PATTERN)
+
+        def forget(connection: Connection) -> int:
+            forgotten = 0
+            for kind, most in ((~once, writers_max), (once, one_time_max)):
+                newest = select(columns.writer).where(kind)
+                newest = newest.order_by(columns.written_us.desc(), columns.writer).limit(most)
+                others = delete(all_writers).where(kind, columns.writer.not_in(newest.scalar_subquery()))
+                forgotten += connection.execute(others).rowcount
+            return forgotten
+
+        return self.do(forget)
 
     # The journal of a disk store
 

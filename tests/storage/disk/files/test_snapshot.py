@@ -14,6 +14,7 @@ from crc32c import crc32c
 from headrace.core.errors import UnknownFormat
 from headrace.core.publish import sources
 from headrace.core.publish.state import CommitKey, TopicState
+from headrace.core.publish.writers import one_time_writer
 from headrace.storage.disk.files import snapshot
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.files.segment import file_name
@@ -32,7 +33,8 @@ def state_after(commits: int) -> TopicState:
             {"value": b"%d" % number},
             {"value": b"x%d" % number, "producer_id": f"ä{number}", "seqno": number},
         ]
-        key = CommitKey(f"writer {number % 2}", number)
+        writer = f"writer {number % 2}" if number % 3 else one_time_writer("w", f"{number:032d}")
+        key = CommitKey(writer, number)
         (commit,), _ = commit_of([batch_of(rows)], state, NOW_US + number, PAYLOAD, (key,))
         state.apply(commit)
     return state
@@ -45,6 +47,7 @@ def known(state: TopicState) -> list[object]:
         state.last_time_us,
         state.round_robin,
         list(state.writers.items()),
+        list(state.one_time_writers.items()),
         state.sources.snapshot().to_pylist(),
         state.window.snapshot().to_pylist(),
     ]

@@ -50,7 +50,8 @@ _CONTENT: Final = msgspec.msgpack.Decoder(_Content)
 
 def write(files: FileSystem, directory: Path, state: TopicState) -> None:
     """Write a snapshot of the state, durably, and delete older ones."""
-    content = _Content(state.next_number, state.last_time_us, state.round_robin, list(state.writers.items()))
+    writers = [*state.writers.items(), *state.one_time_writers.items()]
+    content = _Content(state.next_number, state.last_time_us, state.round_robin, writers)
     parts = [
         msgspec.msgpack.encode(content),
         bytes(state.sources.snapshot().serialize()),
@@ -88,7 +89,9 @@ def restore_newest(files: FileSystem, directory: Path, state: TopicState) -> tup
         if restored := _decode(files.map(directory / name), str(directory / name), state.window.messages_max):
             content, table, seen = restored
             state.next_number, state.last_time_us = content.next_number, content.last_time_us
-            state.round_robin, state.writers = content.round_robin, dict(content.writers)
+            state.round_robin = content.round_robin
+            for writer, number in content.writers:
+                state.remember(writer, number)
             state.sources, state.window = table, seen
             return state, damaged
         damaged.append(name)

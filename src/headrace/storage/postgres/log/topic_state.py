@@ -18,7 +18,7 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 
-from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, SOURCES_MAX, WRITERS_MAX
+from headrace.core.limits import LINK_IDLE_SECONDS, MICROSECONDS, ONE_TIME_WRITERS_MAX, SOURCES_MAX, WRITERS_MAX
 from headrace.core.publish.payload_window import Payloads
 from headrace.core.publish.sources import (
     NO_DIGEST,
@@ -30,6 +30,7 @@ from headrace.core.publish.sources import (
     SourceUpdates,
 )
 from headrace.core.publish.state import Commit, TopicState
+from headrace.core.publish.writers import FINGERPRINT_MARK, ONE_TIME_PATTERN
 from headrace.storage.postgres.log.topic_row import TopicRow, array
 from headrace.storage.postgres.pool import Connection
 
@@ -70,8 +71,10 @@ _TRIM_PAYLOADS: Final = """
 DELETE FROM topic_payloads WHERE topicid = %(topic)s AND time_us <= %(after)s AND commit IN (
     SELECT commit FROM topic_payloads WHERE topicid = %(topic)s ORDER BY commit LIMIT %(rows)s)"""
 _TRIM_WRITERS: Final = """
-DELETE FROM topic_writers WHERE topicid = %(topic)s AND commit <= (
-    SELECT commit FROM topic_writers WHERE topicid = %(topic)s ORDER BY commit DESC OFFSET %(most)s LIMIT 1)"""
+DELETE FROM topic_writers WHERE topicid = %(topic)s AND name LIKE ANY(%(once)s::bytea[]) = %(is_once)s AND commit <= (
+    SELECT commit FROM topic_writers WHERE topicid = %(topic)s AND name LIKE ANY(%(once)s::bytea[]) = %(is_once)s
+    ORDER BY commit DESC OFFSET %(most)s LIMIT 1)"""
+_ONE_TIME: Final = [ONE_TIME_PATTERN.encode(), (ONE_TIME_PATTERN + FINGERPRINT_MARK).encode()]
 _TRIM_SOURCES: Final = """
 DELETE FROM topic_sources WHERE topicid = %(topic)s AND used_us <= %(idle)s AND commit <= (
     SELECT commit FROM topic_sources WHERE topicid = %(topic)s ORDER BY commit DESC OFFSET %(most)s LIMIT 1)"""
@@ -90,11 +93,7 @@ def refresh(connection: Connection, topic_id: int, row: TopicRow, state: TopicSt
     if row.writers_commit > known:
         query = "SELECT name, number FROM topic_writers WHERE topicid = %s AND commit >= %s ORDER BY commit, place"
         for name, number in connection.execute(query, [topic_id, known]):
-            writer = bytes(name).decode()
-            state.writers.pop(writer, None)
-            state.writers[writer] = number
-        for writer in list(state.writers)[: max(0, len(state.writers) - WRITERS_MAX)]:
-            del state.writers[writer]
+            state.remember(bytes(name).decode(), number)
     if row.payloads_commit > known:
         query = "SELECT time_us, first, second FROM topic_payloads WHERE topicid = %s AND commit >= %s ORDER BY commit"
         for time_us, first, second in connection.cursor(binary=True).execute(query, [topic_id, known]):
@@ -153,12 +152,15 @@ def trimming(
     if present_us:
         after_us = present_us[-1] - row.settings.deduplication_window_seconds * MICROSECONDS
         statements.append(cursor.mogrify(_TRIM_PAYLOADS, {"topic": topic_id, "after": after_us, "rows": TRIM_ROWS}))
-    if len(state.writers) >= WRITERS_MAX:
-        statements.append(cursor.mogrify(_TRIM_WRITERS, {"topic": topic_id, "most": WRITERS_MAX}))
+    for writers, most in ((state.writers, WRITERS_MAX), (state.one_time_writers, ONE_TIME_WRITERS_MAX)):
+        if len(writers) >= most:
+            is_once = writers is state.one_time_writers
+            parameters = {"topic": topic_id, "most": most, "once": _ONE_TIME, "is_once": is_once}
+            statements.append(cursor.mogrify(_TRIM_WRITERS, parameters))
     if len(state.sources) >= SOURCES_MAX:
         idle_us = row.last_time_us - LINK_IDLE_SECONDS * MICROSECONDS
-        parameters = {"topic": topic_id, "most": SOURCES_MAX, "idle": idle_us}
-        statements.append(cursor.mogrify(_TRIM_SOURCES, parameters))
+        outlived = {"topic": topic_id, "most": SOURCES_MAX, "idle": idle_us}
+        statements.append(cursor.mogrify(_TRIM_SOURCES, outlived))
     return statements
 
 
