@@ -10,6 +10,7 @@ so what they commit is known from looks at the group only.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import re
@@ -227,7 +228,8 @@ def ydb_reader(member: Member) -> None:
                 with driver.topic_client.reader(f"/local/{member.topic}", consumer=member.group) as reader:
                     while not member.stop.is_set():
                         _read_ydb(member, reader)
-            except (ydb.Error, TimeoutError):
+            # The SDK cannot take the answer to a commit that nobody waits for any more.
+            except (ydb.Error, TimeoutError, asyncio.InvalidStateError):
                 member.stop.wait(_WAIT_SECONDS)
 
 

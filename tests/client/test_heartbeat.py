@@ -117,4 +117,4 @@ def test_a_topic_replaced_by_a_smaller_one_is_an_error_that_names_the_partition(
 
         transport.before[DescribeGroup] = replace
         with pytest.raises(PartitionNotFound, match="partition 1"):
-            client.consumer("orders", group="billing")
+            client.consumer("orders", group="billing", start=-10)

@@ -6,14 +6,19 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from headrace.aio import AsyncClient
 from headrace.aio.consumer import AsyncConsumer
 from headrace.broker import Broker
 from headrace.client import Client, Consumer
+from headrace.client.consumer import session
 from headrace.core.errors import ServerFailed
+from headrace.core.limits import SESSION_TIMEOUT_SECONDS_MAX
 from headrace.testing import EmbeddedTransport
-from headrace.wire.operations import DescribeGroup, Operation
+from headrace.wire.operations import DescribeGroup, Heartbeat, Operation
 from tests.broker.background import PATIENCE_SECONDS, eventually
+from tests.client.test_heartbeat import Watched
 
 ON_POSTGRES = True
 
@@ -34,7 +39,8 @@ def test_partitions_that_could_not_be_taken_up_are_taken_up_by_the_next_poll(bro
     transport = FailsOnce(broker)
     with Client(transport) as client:
         client.create_topic("orders", partitions=2)
-        with client.consumer("orders", group="billing") as stays:
+        # Where it begins is not the group's to say, so it asks.
+        with client.consumer("orders", group="billing", start=-10) as stays:
             with client.consumer("orders", group="billing"):
                 eventually(lambda: stays.poll(timeout=0.0).num_rows == 0 and len(stays.assignment) == 1)
             transport.is_failing = True
@@ -79,6 +85,37 @@ def poll_until(members: list[Consumer], is_done: Callable[[], bool]) -> list[byt
 
     eventually(looked)
     return values
+
+
+def test_the_next_owner_takes_one_call_from_the_release_to_the_committed_offset(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second round trip is that of reading."""
+    for name in ("_BEAT_SECONDS_MAX", "_JOINING_BEAT_SECONDS"):
+        monkeypatch.setattr(session, name, 3600.0)
+    first, second = Watched(broker), Watched(broker)
+    with Client(first) as ann, Client(second) as bob:
+        ann.create_topic("orders", partitions=2)
+        fill(ann, 6)
+        seconds = SESSION_TIMEOUT_SECONDS_MAX
+        with ann.consumer("orders", group="g", member_id="ann", session_timeout_seconds=seconds) as owner:
+            poll_until([owner], lambda: owner.positions() == {0: 3, 1: 3})
+            owner.commit()
+            with bob.consumer("orders", group="g", member_id="bob", session_timeout_seconds=seconds) as next_owner:
+                assert next_owner.assignment == []
+                owner.poll(timeout=0.0)
+                assert owner._session is not None and next_owner._session is not None
+                owner._session.beat()
+                owner.poll(timeout=0.0)
+                # What it gave up it says at once, in the thread of the heartbeats.
+                eventually(lambda: broker.describe_group("orders", "g").progress[1].consumer == "bob")
+                before = dict(second.counts)
+                next_owner._session.beat()
+                next_owner.poll(timeout=0.0)
+                assert (next_owner.assignment, next_owner.positions()) == ([1], {1: 3})
+                made = {kind: count - before.get(kind, 0) for kind, count in second.counts.items()}
+                assert {kind: count for kind, count in made.items() if count} == {Heartbeat: 1}
+    assert DescribeGroup not in first.counts and DescribeGroup not in second.counts, "joining needs no call more either"
 
 
 def test_what_is_committed_when_partitions_are_revoked_comes_only_once(client: Client) -> None:

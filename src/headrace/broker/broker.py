@@ -37,7 +37,7 @@ from headrace.broker.clock import Clock, DatabaseClock, SystemClock
 from headrace.broker.cluster.notifications import Notifications
 from headrace.broker.cluster.servers import Servers
 from headrace.broker.counters import Counters
-from headrace.broker.describe import archive_of, describe_group, describe_topic
+from headrace.broker.describe import archive_of, describe_group, describe_member, describe_topic
 from headrace.broker.groups.claims import GroupClaims
 from headrace.broker.maintenance import Maintenance, Task
 from headrace.broker.maintenance_tasks import MaintenanceTasks
@@ -55,12 +55,12 @@ from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSettings, TopicDefaults
-from headrace.broker.topics.registry import OpenTopic, Topics
+from headrace.broker.topics.registry import Topics
 from headrace.core.archive.manifest import ArchiveSnapshot
 from headrace.core.checks import check_index, check_seconds, check_whole
 from headrace.core.errors import IdNotFound, InvalidInput, MessagesHeld, StorageError, TopicDeleted, TopicNotFound
 from headrace.core.groups import group as rules
-from headrace.core.groups.group import Group, Held, ReadFrom
+from headrace.core.groups.group import Held, ReadFrom
 from headrace.core.health.findings import Health
 from headrace.core.limits import (
     CLOCK_COMPARE_SECONDS,
@@ -611,7 +611,7 @@ class Broker:
         times = session_timeout_seconds, max_poll_seconds
         with self.claims.native(found.record.name, name):
             joined = found.groups.join(name, member, *times, topic_index)
-        return self._membership(found, joined, member)
+        return describe_member(found, joined, member, ())
 
     def heartbeat(
         self,
@@ -628,7 +628,7 @@ class Broker:
         found = self._topics.find(topic)
         name, member = check_group_name(group), check_id("member", member)
         present = found.groups.heartbeat(name, member, _held(generation, partitions))
-        return self._membership(found, present, member)
+        return describe_member(found, present, member, partitions)
 
     def leave_group(self, topic: str, group: str, member: str) -> None:
         """Leave a group; the other members get the partitions at once."""
@@ -706,11 +706,6 @@ class Broker:
             for topic_id, name, report, reported_us in self._store.catalog.pipelines.all()
             if topic_id in topics
         ]
-
-    def _membership(self, found: OpenTopic, group: Group, member: str) -> Membership:
-        assigned = rules.assigned(group, member, found.topic.record.partitions)
-        revoking = rules.revoking(group, member)
-        return Membership(group.name, member, group.generation, assigned, group.seek_generation, revoking)
 
     def subscribe(
         self,

@@ -1,17 +1,18 @@
-"""Descriptions of topics and groups at one moment."""
+"""Descriptions of topics, groups and members at one moment."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from headrace.broker.topics.registry import OpenTopic
 from headrace.broker.topics.topic import Topic
 from headrace.core.archive.manifest import ArchiveSnapshot
+from headrace.core.groups import group as rules
 from headrace.core.groups.group import Group
 from headrace.core.limits import MICROSECONDS
-from headrace.core.reports.descriptions import GroupDescription, PartitionProgress, TopicDescription
+from headrace.core.reports.descriptions import GroupDescription, Membership, PartitionProgress, TopicDescription
 from headrace.core.topics.offsets import widened
 from headrace.storage.archive.tiered_log import TieredLog
 
@@ -71,6 +72,16 @@ def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescriptio
         progress=_progress(opened, group, owners, now_us),
         seek_generation=group.seek_generation,
     )
+
+
+def describe_member(opened: OpenTopic, group: Group, member: str, held: Collection[int] | None) -> Membership:
+    """Describe a member; where to begin only if it says what it holds."""
+    assigned = rules.assigned(group, member, opened.topic.record.partitions)
+    new = [] if held is None else [partition for partition in assigned if partition not in held]
+    stored = opened.groups.positions(group.name) if new else None
+    positions = {} if stored is None else {partition: stored.item(partition) for partition in new}
+    revoking = rules.revoking(group, member)
+    return Membership(group.name, member, group.generation, assigned, group.seek_generation, revoking, positions)
 
 
 def _progress(opened: OpenTopic, group: Group, owners: Mapping[int, str], now_us: int) -> dict[int, PartitionProgress]:

@@ -89,7 +89,7 @@ class Assignment:
     def begin_in(self, group: str, session: Session) -> None:
         """Read the partitions of a session."""
         self._group, self._session = group, session
-        self._assign(session.known.partitions)
+        self._assign(session.known)
 
     @property
     def partitions(self) -> list[int]:
@@ -122,21 +122,26 @@ class Assignment:
             self._refused.update(present.partitions)
         if self._refused or self._lost or held != sorted(present.partitions):
             # If it fails, the next poll finds the change again, instead of reading on with the partitions of before.
-            self._assign(present.partitions)
+            self._assign(present)
         session.hold(view)
 
-    def _assign(self, partitions: Iterable[int]) -> None:
+    def _assign(self, membership: Membership) -> None:
         """Start reading the partitions of a new membership: kept ones continue, others start at the committed offsets.
 
         So do those that were lost and are back, and those whose commit was rejected: what was returned from them does
         not count.
         """
-        present = self._progress.positions()
+        present, partitions = self._progress.positions(), membership.partitions
         gained = [partition for partition in partitions if partition not in present or partition in self._lost]
         moved = [partition for partition in partitions if partition in self._refused or partition in gained]
         positions = {partition: present[partition] for partition in partitions if partition not in moved}
         if moved:
-            positions |= self._committed(moved)
+            is_told = not self._refused and membership.positions.keys() >= set(moved) and self._begins_in_group()
+            positions |= (
+                {partition: membership.positions[partition] for partition in moved}
+                if is_told
+                else self._committed(moved)
+            )
             self._progress.committed(moved)
         self._refused.clear()
         self._lost.clear()
@@ -145,6 +150,10 @@ class Assignment:
         if gained:
             self._callbacks.assigned(gained)
 
+    def _begins_in_group(self) -> bool:
+        """Whether the group says where partitions without a committed offset begin."""
+        return isinstance(self._start, Earliest | Latest | AtTime)
+
     def _committed(self, partitions: list[int]) -> dict[int, int]:
         progress = self._calls(DescribeGroup(self._topic, self._group)).progress
         for partition in partitions:
@@ -152,7 +161,7 @@ class Assignment:
                 # The topic was deleted meanwhile, and a smaller one has its name.
                 raise PartitionNotFound(self._topic, partition, len(progress))
         positions = {partition: progress[partition].position for partition in partitions}
-        if not isinstance(self._start, Earliest | Latest | AtTime):
+        if not self._begins_in_group():
             begins = [partition for partition in partitions if progress[partition].committed is None]
             # One that begins beyond the end began in a topic that was deleted.
             new = [each for each in begins if self._begins.get(each, math.inf) > progress[each].end]

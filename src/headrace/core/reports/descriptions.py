@@ -78,7 +78,8 @@ class Membership:
     """The state of a member: the generation of the group, the partitions to read, and the last seek.
 
     `revoking` are partitions that it still owns and should let go: commit, stop reading them, and acknowledge with the
-    next heartbeat. A member with a generation below `seek_generation` continues at the committed offsets.
+    next heartbeat. A member with a generation below `seek_generation` continues at the committed offsets. `positions`
+    are where to begin in those partitions that the member does not yet say it holds: nobody else commits them any more.
     """
 
     group: str
@@ -87,6 +88,7 @@ class Membership:
     partitions: list[int]
     seek_generation: int = 0
     revoking: list[int] = field(default_factory=list)
+    positions: dict[int, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
