@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import numpy as np
 
 
 def counted(count: int, noun: str) -> str:
@@ -34,4 +34,5 @@ def duration_shown(seconds: float) -> str:
 
 def time_shown(time_us: int) -> str:
     """Format a time for people, in UTC."""
-    return datetime.fromtimestamp(time_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    seconds = np.datetime64(time_us // 1_000_000, "s")
+    return f"{seconds} UTC".replace("T", " ", 1)
