@@ -54,6 +54,15 @@ def test_a_topic_is_made_listed_described_altered_and_deleted(client: httpx.Clie
     problem(client.delete("/v1/topics/orders"), 404, "topic_not_found")
 
 
+def test_a_topic_is_made_by_the_name_in_its_address(client: httpx.Client) -> None:
+    body = {"partitions": 2, "settings": {"retention_seconds": 60}}
+    made = checked(client.put("/v1/topics/By%20Name", json=body), 200)
+    assert (made["name"], len(made["partitions"]), made["settings"]["retention_seconds"]) == ("By Name", 2, 60)
+    assert checked(client.put("/v1/topics/by%20name", json={}), 200) == made
+    problem(client.put("/v1/topics/by%20name", json={"partitions": 1}), 422, "partitions_cannot_shrink")
+    problem(client.put("/v1/topics/by%20name", json={"settings": {"retention_seconds": 9}}), 409, "settings_conflict")
+
+
 def test_a_topic_that_exists_stays_as_it_is(client: httpx.Client) -> None:
     made = create_topic(client, "twice", 2)
     assert create_topic(client, "TWICE", 2) == made

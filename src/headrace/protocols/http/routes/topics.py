@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, delete, get, patch, post
+from litestar import Request, Response, delete, get, patch, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
@@ -137,6 +137,24 @@ async def create_topic(request: Request[Any, Any, Any], bridge: NamedDependency[
     return await answer(request, bridge, create, TopicOut.of)
 
 
+@put(
+    "/topics/{topic:str}",
+    opt={
+        "operation": "create_topic",
+        "docs": Docs(body=TopicChange, given=TopicChange(2), answer=TopicOut, example=_TOPIC, errors=(409,)),
+    },
+    tags=["topics"],
+    summary="Create a topic by its name",
+)
+async def put_topic(
+    request: Request[Any, Any, Any], topic: FromPath[str], bridge: NamedDependency[Bridge]
+) -> Response[bytes]:
+    """Create a topic. An existing one stays unchanged; more partitions are added, fewer are an error."""
+    data = await read(request, TopicChange)
+    create = CreateTopic(unquoted(topic), data.partitions, data.settings.given())
+    return await answer(request, bridge, create, TopicOut.of)
+
+
 @get(
     "/topics/{topic:str}",
     opt={"operation": "describe_topic", "docs": Docs(answer=TopicOut, example=_TOPIC, errors=(404,))},
@@ -208,4 +226,4 @@ async def delete_messages(
     )
 
 
-HANDLERS = [list_topics, create_topic, describe_topic, alter_topic, delete_topic, delete_messages]
+HANDLERS = [list_topics, create_topic, put_topic, describe_topic, alter_topic, delete_topic, delete_messages]
