@@ -1,8 +1,9 @@
-"""What callers without a token send over gRPC is not kept, however long they say that their first message is."""
+"""Messages over gRPC that have no end: what arrived of them is not kept without bound, of strangers or of callers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.edge.raw_http2 import RawCall
 from tests.hostile.flight_requests import KINDS, called
 from tests.hostile.json_requests import JsonBody
-from tests.hostile.target import Target
+from tests.hostile.target import Address, Target
 
 MIB = 1 << 20
 # It would take as much memory as it announces; over YDB's port a message is at most so long.
@@ -42,3 +43,39 @@ def test_a_message_without_an_end_is_cut_off(target: Target, protocol: str, meth
         assert sent < ANNOUNCED[protocol] or protocol == "ydb"
     assert address.memory_bytes("VmHWM") - before < MEMORY_BYTES_MAX
     assert called(address, "list_topics", JsonBody(KINDS["list_topics"], "list_topics").encoded())
+
+
+# What a caller may have of messages that arrived in part: over Flight one batch may be as large.
+SHARES = {"flight": 512 * MIB, "ydb": 16 * MIB}
+SMALL = ("limits.request_bytes_max=8388608", "limits.requests_bytes_max=8388608")
+
+
+@pytest.fixture(scope="module")
+def small_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    arguments = [part for setting in SMALL for part in ("--set", setting)]
+    with Target(tmp_path_factory.mktemp("callers"), *arguments) as target:
+        yield target
+
+
+@pytest.mark.parametrize("protocol", SHARES)
+def test_halves_of_messages_of_a_caller_are_bounded(small_target: Target, protocol: str) -> None:
+    address, share = small_target.address, SHARES[protocol]
+    token = address.tokens["attacker"].encode()
+    before = address.memory_bytes()
+    address.forget_peak()
+    sent = 0
+    with ExitStack() as open_:
+        while sent < share + 2 * MEMORY_BYTES_MAX:
+            with suppress(OSError):
+                sent += open_.enter_context(_half_sent(address, protocol, token)).send(share // 4)
+        assert address.memory_bytes("VmHWM") - before < share + MEMORY_BYTES_MAX
+        assert called(address, "list_topics", JsonBody(KINDS["list_topics"], "list_topics").encoded())
+
+
+def _half_sent(address: Address, protocol: str, token: bytes) -> RawCall:
+    """A call of a caller who is known, over a connection of its own."""
+    if protocol == "ydb":
+        header = (b"x-ydb-auth-ticket", token)
+        return RawCall(address.ydb, "/Ydb.Topic.V1.TopicService/StreamWrite", header, patience_seconds=1.0)
+    header, service = (b"authorization", b"Bearer " + token), "/arrow.flight.protocol.FlightService/"
+    return RawCall(address.flight, f"{service}DoPut", header, first=f"{service}ListActions", patience_seconds=1.0)

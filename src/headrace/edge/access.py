@@ -235,6 +235,10 @@ class Gate:
             caller, address, lambda: self._access.authenticate(token, certificate_name), version, self.limits
         )
 
+    def identify(self, token: str | None) -> Caller:
+        """Whose token this is; nothing is counted or recorded, as `admit` does."""
+        return self._access.authenticate(token)
+
     def scram(self, token_id: str) -> tuple[ScramSecret, ProvenToken] | None:
         """What a client has to prove for a token, and what it has then; None if there is no such token for SCRAM."""
         return self._access.scram(token_id)

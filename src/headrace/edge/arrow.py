@@ -11,7 +11,7 @@ that turns out larger than it claims. A dictionary counts again for each batch t
 validates it with each; what the values of a batch take without dictionaries and shared views is within the limit, too.
 
 Flight decodes by itself, and gives no way to look at a message before: `batches_of_flight` bounds and validates what
-comes out of it.
+comes out of it, and tells the connection that it was delivered.
 
 Stateless and thread-safe. Invalid bytes raise `InvalidInput`. Decoding takes
 time in proportion to `Claims.bytes`: keep what is large off the event loop.
@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,14 @@ _SIZE_BYTES: Final = 8
 _MALFORMED: Final = (pa.ArrowException, OSError, EOFError, UnicodeError, struct.error, ValueError)
 _OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _NESTED: Final = "nested types are not supported, except a map of names to values, and dictionaries of plain values"
+
+
+class Delivering(Protocol):
+    """The connection that an upload comes by."""
+
+    def half_open(self) -> AbstractContextManager[None]: ...
+
+    def deliver(self, size: int) -> None: ...
 
 
 class Claims(NamedTuple):
@@ -95,21 +104,36 @@ class Stream:
         return InvalidInput("body", f"{len(self._body)} bytes", rule)
 
 
-def batches_of_flight(reader: Any) -> Iterator[pa.RecordBatch]:
+def batches_of_flight(reader: Any, connection: Delivering | None = None) -> Iterator[pa.RecordBatch]:
     """The batches of a Flight upload, each validated; one that is not valid ends the stream."""
     check_schema(reader.schema)
     _check_no_dictionaries(reader.schema)
+    waiting = nullcontext() if connection is None else connection.half_open()
     while True:
         try:
-            chunk = reader.read_chunk()
+            with waiting:
+                chunk = reader.read_chunk()
         except StopIteration:
             return
         except pa.ArrowCancelled:
             raise
         except _MALFORMED as error:
             raise InvalidInput("batch", "not valid Arrow", _shown(error)) from None
+        waiting = nullcontext()
+        if connection is not None:
+            connection.deliver(_wire_bytes(chunk))
         if chunk.data is not None:
             yield validated(chunk.data)
+
+
+def _wire_bytes(chunk: Any) -> int:
+    """How long the message of a chunk was, if that is known: all buffers are parts of it, but decompressed ones."""
+    columns = () if chunk.data is None else chunk.data.columns
+    part = next((buffer for column in columns for buffer in column.buffers() if buffer is not None), None)
+    size = 0
+    while part is not None and (part := part.parent) is not None:
+        size = part.size
+    return size
 
 
 def check_schema(schema: pa.Schema) -> None:

@@ -2,7 +2,7 @@
 
     limits = Limits(LimitSettings(streams_max=100))
     with limits.stream(name): ...              a stream or long poll; LimitExceeded beyond the limit
-    with limits.flight_upload(name): ...       the same for what holds threads of the Flight server
+    with limits.flight_stream(name): ...       the same for what holds threads of the Flight server
     limits.requests.take(name)                 a request against its rate
     limits.bodies.take(name, size)             space for a body, until `give_back`
 
@@ -26,6 +26,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Final
 
 from headrace.core.errors import LimitExceeded, Overloaded
+from headrace.core.rights import ANYONE
 from headrace.edge.monitoring.clients import Clients
 from headrace.edge.settings import LimitSettings
 
@@ -37,7 +38,9 @@ CALLERS_MAX: Final = 10_000
 
 # The parts of one caller.
 _FLIGHT_PART: Final = 4
+_UPLOADS_PART: Final = 16
 _BODIES_PART: Final = 2
+_PARTIAL: Final = 2
 _RETRY_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.02
 
@@ -86,20 +89,22 @@ class Limits:
         self._counting = threading.Lock()
         self._limited: dict[tuple[str, str], int] = {}
 
-        def flight_slots(what: str) -> Slots:
+        def flight_slots(what: str, part: int = _FLIGHT_PART) -> Slots:
             total = settings.flight_calls_max
-            each = max(1, total // _FLIGHT_PART)
-            return Slots(what, "limits.flight_calls_max", each, self.count_refusal, total)
+            each, anyone = max(1, total // part), max(1, total // _FLIGHT_PART)
+            return Slots(what, "limits.flight_calls_max", each, self.count_refusal, total, anyone)
 
         # Beside the limits, what all protocols share: by protocol the requests of those that count them, and who calls.
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self.clients = Clients()
         self.streams = Slots("streams and long polls", "limits.streams_max", settings.streams_max, self.count_refusal)
         self.flight_streams = flight_slots("Flight streams")
-        self.flight_uploads = flight_slots("Flight uploads")
+        self.flight_uploads = flight_slots("Flight uploads", _UPLOADS_PART)
         self.flight_calls = flight_slots("Flight calls")
         bodies_max = settings.requests_bytes_max // _BODIES_PART
         self.bodies = Slots("bytes of bodies under way", "limits.requests_bytes_max", bodies_max, self.count_refusal)
+        # What of messages of one caller may have arrived in part, where nobody can stop reading.
+        self.partial_bytes_max = _PARTIAL * settings.requests_bytes_max
         self.publish_bytes = Rate(
             "bytes published per second",
             "limits.publish_bytes_per_second",
@@ -121,12 +126,6 @@ class Limits:
         with ExitStack() as taken:
             taken.enter_context(self.streams.taken(principal))
             taken.enter_context(self.flight_streams.taken(principal))
-            yield
-
-    @contextmanager
-    def flight_upload(self, principal: str) -> Iterator[None]:
-        """A publish or stage stream over Flight."""
-        with self.flight_uploads.taken(principal):
             yield
 
     @contextmanager
@@ -159,12 +158,15 @@ class Slots:
         each_max: int,
         count_refusal: CountRefusal,
         total_max: int | None = None,
+        anyone_max: int | None = None,
     ) -> None:
         self._what = what
         self._setting = setting
         self._each_max = each_max
         self._count_refusal = count_refusal
         self._total_max = total_max
+        # Where there are no tokens, all callers are one.
+        self._anyone_max = each_max if anyone_max is None else anyone_max
         self._lock = threading.Lock()
         self._held: dict[str, int] = {}
         self.total = 0
@@ -231,8 +233,9 @@ class Slots:
         with self._lock:
             held = self._held.get(principal, 0)
             # Something larger than the limit must be possible: alone.
-            if held > own and held + size > self._each_max:
-                return LimitExceeded(principal, self._what, self._setting, self._each_max, _RETRY_SECONDS)
+            most = self._anyone_max if principal == ANYONE.name else self._each_max
+            if held > own and held + size > most:
+                return LimitExceeded(principal, self._what, self._setting, most, _RETRY_SECONDS)
             if self._total_max is not None and self.total + size > self._total_max:
                 return Overloaded(f"the number of {self._what} ({self._setting})", self._total_max, 0.0)
             self._hold(principal, size)

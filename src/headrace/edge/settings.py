@@ -44,14 +44,16 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     requests_bytes_max: bytes of all running requests of each port, as far as they have arrived; above it no more is
         read, and what waits 30 s is refused. One token has at most half of it, over all ports together: over HTTP one
         more body is refused with 429, other connections and Flight streams are not read until there is space. A single
-        request is always accepted. At least request_bytes_max.
+        request is always accepted. At least request_bytes_max. Over Flight and YDB's port one token may have messages
+        under way that are twice as large together, as far as they have arrived; above it the connection that brought
+        most of that is closed.
     answers_bytes_max: bytes of answers of each port that clients have not received, such as what fetches have read;
         above it requests wait 30 s. One token has at most a quarter of it. HTTP and Flight send in parts instead.
     streams_max: concurrent streams and long polls of one token: subscriptions, fetches and member reads that wait,
         Flight reads and follows, `await_offsets`. More are refused with 429.
     flight_calls_max: concurrent Flight reads, which hold a thread each; as many publish and stage streams, with two
         threads each; and as many other calls. Beyond it callers get the error that the server is overloaded. One token
-        has at most a quarter of each.
+        has at most a quarter of each, and a sixteenth of the publish and stage streams.
     publish_bytes_per_second: bytes of bodies that one token publishes, averaged over a second; over HTTP a request
         beyond it is refused with 429, streams of Flight are slowed down. 0 for no limit.
     requests_per_second: HTTP requests and Flight calls of one token; batches in a stream are not counted. 0 for no

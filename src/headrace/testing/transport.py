@@ -18,7 +18,7 @@ from headrace.edge.access import Principal
 from headrace.edge.dispatch import perform
 from headrace.edge.limits import Limits
 from headrace.protocols.flight.reads import batches_of, schema_of
-from headrace.protocols.flight.uploads import Pace, publish, stage
+from headrace.protocols.flight.uploads import Pace, WaitingUploads, publish, stage
 from headrace.wire import operations, tickets
 
 
@@ -106,7 +106,8 @@ class EmbeddedUpload:
                 stage(self._broker, self._command, name, self._batches(), answer, self._lease.check, self._pace)
             else:
                 is_over, check = self._closed.is_set, self._lease.check
-                publish(self._broker, self._command, self._batches(), self._answers.put, is_over, check, self._pace)
+                batches, answer, waiting = self._batches(), self._answers.put, WaitingUploads()
+                publish(self._broker, self._command, batches, answer, is_over, check, self._pace, waiting)
             self._answers.put(None)
         except HeadraceError as error:
             self._answers.put(error)

@@ -18,7 +18,8 @@ from headrace.broker.access import Access
 from headrace.cli.exits import Exit, Failure
 from headrace.cli.options.listen_address import parse_address, url_of
 from headrace.cli.server.settings import ServeSettings
-from headrace.edge.envelope.stranger_sockets import StrangerSockets
+from headrace.core.limits import BATCH_BYTES_MAX
+from headrace.edge.envelope.watched_port import WatchedPort
 from headrace.edge.event_loop.frame_server import FrameServer
 from headrace.edge.limits import Limits
 from headrace.edge.settings import OFF, OptionalPortSettings
@@ -115,7 +116,8 @@ def _start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
     def load() -> Certificates:
         return [] if tls is None else [(tls.certificate.read_bytes(), tls.key.read_bytes())]
 
-    strangers = StrangerSockets(port, "flight")
+    # One batch may be that large.
+    watch = WatchedPort(port, "flight", max(shared.limits.partial_bytes_max, 2 * BATCH_BYTES_MAX))
 
     def make(location: str, certificates: Certificates) -> FlightServer:
         return FlightServer(
@@ -126,16 +128,16 @@ def _start_flight(shared: Shared, reserved: list[socket.socket]) -> Endpoint:
             client_ca=client_ca,
             limits=shared.limits,
             native_port=shared.native_port,
-            strangers=strangers,
+            watch=watch,
         )
 
     def stop() -> bool:
         has_ended = listener.stop(shared.stop_seconds)
-        strangers.stop()
+        watch.stop()
         return has_ended
 
     listener = FlightListener(load, make, url_of("grpc+tls" if tls else "grpc", host, port))
-    strangers.start()
+    watch.start()
     url = url_of("headrace+tls" if tls else "headrace", host, port)
     return Endpoint("flight", url, listener.reload, stop)
 

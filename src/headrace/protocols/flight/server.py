@@ -2,8 +2,8 @@
 
 Every call holds a thread of the server while it lives. pyarrow offers no way to bound those threads, so calls are
 bounded here, for each caller and in total, separately for reading, for uploads and for everything else
-(`edge.limits`): one more is refused at once, and its thread is free again. A follower that is cancelled or vanished is
-noticed within a second. Batches of the store go out as they are.
+(`edge.limits`): one more is refused at once, and its thread is free again. An upload counts from its headers on
+(`access`). A follower that is cancelled or vanished is noticed within a second.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from headrace.core.rights import Right
 from headrace.edge.access import Gate, Lease, Principal
 from headrace.edge.arrow import batches_of_flight
 from headrace.edge.dispatch import perform
-from headrace.edge.envelope.stranger_sockets import StrangerSockets
+from headrace.edge.envelope.watched_port import WatchedPort
 from headrace.edge.limits import Limits
-from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, principal_of
+from headrace.protocols.flight.access import MIDDLEWARE, AccessMiddleware, kept_of, principal_of
 from headrace.protocols.flight.errors import answering, translated
 from headrace.protocols.flight.reads import batches_of, schema_of, without_nulls
-from headrace.protocols.flight.uploads import Pace, publish, stage
+from headrace.protocols.flight.uploads import Pace, WaitingUploads, publish, stage
 from headrace.wire import operations, tickets
 from headrace.wire.native import NATIVE_OFFER, Offer, encode_offer
 
@@ -48,12 +48,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         limits: Limits | None = None,
         client_ca: bytes | None = None,
         native_port: int | None = None,
-        strangers: StrangerSockets | None = None,
+        watch: WatchedPort | None = None,
     ) -> None:
         """Serve at a location; with `client_ca`, PEM, only who has a certificate that it signed gets through.
 
-        `native_port` is where clients find the native wire of this server, if it has one. `strangers` bounds what
-        connections bring over which nobody was admitted.
+        `native_port` is where clients find the native wire of this server, if it has one. `watch` bounds what
+        connections bring.
         """
         self._limits = limits or Limits()
         self._gate = Gate(access, self._limits)
@@ -62,10 +62,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             tls_certificates=tls_certificates or [],
             verify_client=client_ca is not None,
             root_certificates=client_ca,
-            middleware={MIDDLEWARE: AccessMiddleware(self._gate, client_ca is not None, strangers)},
+            middleware={MIDDLEWARE: AccessMiddleware(self._gate, client_ca is not None, watch)},
         )
         self._broker = broker
         self._native_port = native_port
+        self._waiting = WaitingUploads()
         self.stopping = threading.Event()
         self._ending: threading.Thread | None = None
 
@@ -78,7 +79,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Publish, or stage, a stream of batches."""
         with translated():
-            principal = principal_of(context, "do_put")
+            principal, kept = principal_of(context, "do_put"), kept_of(context)
+            assert kept.place is not None, "every upload has a place"
+            kept.place.move(principal.name)
             given = descriptor.command or b""
             _check_size("command", len(given), TICKET_BYTES_MAX)
             command = tickets.decode_upload(given)
@@ -94,32 +97,27 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 principal.renew()
                 principal.require_producers(operation, command.topic, batch)
 
-            with self._limits.flight_upload(principal.name):
-                pace = Pace(principal, lambda: bool(self.stopping.is_set() or context.is_cancelled()))
-                batches, answer = _checked(batches_of_flight(reader), check), answering(writer.write)
-                try:
-                    if isinstance(command, tickets.Stage):
-                        stage(
-                            self._broker,
-                            command,
-                            principal.stage_name(command.stage),
-                            batches,
-                            answer,
-                            lease.check,
-                            pace,
-                        )
-                    else:
-                        publish(self._broker, command, batches, answer, self.stopping.is_set, lease.check, pace)
-                except InvalidInput as error:
-                    # The traceback frames keep the batch alive, which may be large.
-                    error.__traceback__ = None
-                    pa.default_memory_pool().release_unused()
-                    raise
+            pace = Pace(principal, lambda: bool(self.stopping.is_set() or context.is_cancelled()))
+            batches = _checked(batches_of_flight(reader, kept.connection), check)
+            answer = answering(writer.write)
+            try:
+                if isinstance(command, tickets.Stage):
+                    name = principal.stage_name(command.stage)
+                    stage(self._broker, command, name, batches, answer, lease.check, pace)
+                else:
+                    is_over = self.stopping.is_set
+                    publish(self._broker, command, batches, answer, is_over, lease.check, pace, self._waiting)
+            except InvalidInput as error:
+                # The traceback frames keep the batch alive, which may be large.
+                error.__traceback__ = None
+                pa.default_memory_pool().release_unused()
+                raise
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Read one partition: a range, or from an offset on without end."""
         with translated():
             principal = principal_of(context, "do_get")
+            kept_of(context).connection.deliver(len(ticket.ticket))
             _check_size("ticket", len(ticket.ticket), TICKET_BYTES_MAX)
             read = tickets.decode_read(ticket.ticket)
             operation = tickets.name_of(read)
@@ -202,6 +200,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Run any other operation."""
         with translated():
             principal = principal_of(context, str(action.type))
+            kept_of(context).connection.deliver(action.body.size)
             _check_size("operation", action.body.size, OPERATION_BYTES_MAX)
             operation = operations.decode_operation(action.type, action.body.to_pybytes())
             if operation is None:

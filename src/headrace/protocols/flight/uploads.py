@@ -1,7 +1,8 @@
 """Uploads: batches are published while the next ones are read.
 
     thread of the call    reads a batch, checks the right, puts it into the intake of its topic
-    a second thread       waits for the outcomes in order, leading if nobody does, and answers each
+    a second thread       from the first batch on: waits for the outcomes in order, leading if nobody does, answers each
+    one thread for all    looks after uploads without a batch: those that are to end get their second thread
 
 So small batches share a sync with all that wait for the same topic, and a client that does not read its answers delays
 nobody but itself. The thread of the call returns last: the stream's memory is freed with it.
@@ -20,6 +21,7 @@ it is published and answered, and its error is the last answer.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -109,26 +111,61 @@ def publish(
     is_over: Callable[[], bool],
     check_access: CheckAccess,
     pace: Pace,
+    waiting: WaitingUploads,
 ) -> None:
     """Publish a whole stream, as long as its caller may."""
     upload = _Upload(broker, command, answer, is_over, check_access, pace)
-    thread = threading.Thread(target=upload.answer_all, name="headrace-flight-upload", daemon=True)
-    thread.start()
+    waiting.add(upload)
     try:
         for batch in batches:
+            if upload.begin():
+                waiting.remove(upload)
             if not upload.put(batch):
                 # Nothing more is read from a caller without the right.
                 break
     except (InvalidInput, Closed) as error:
         upload.end()
-        thread.join()
         upload.tell(error)
         raise
     finally:
+        waiting.remove(upload)
         upload.end()
-        thread.join()
     if upload.failure is not None:
         raise upload.failure
+
+
+class WaitingUploads:
+    """Uploads that have sent no batch yet; one thread looks after all of them, as long as there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[_Upload, None] = {}
+        self._has_thread = False
+
+    def add(self, upload: _Upload) -> None:
+        """Look after an upload, until it is removed."""
+        with self._lock:
+            self._waiting[upload] = None
+            if not self._has_thread:
+                self._has_thread = True
+                threading.Thread(target=self._run, name="headrace-flight-waiting", daemon=True).start()
+
+    def remove(self, upload: _Upload) -> None:
+        """It has sent something, or ended."""
+        with self._lock:
+            self._waiting.pop(upload, None)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_PATIENCE_SECONDS)
+            with self._lock:
+                waiting = list(self._waiting)
+                self._has_thread = bool(waiting)
+            if not waiting:
+                return
+            for upload in waiting:
+                if not upload.may_continue():
+                    upload.begin()
 
 
 class _Entered(NamedTuple):
@@ -166,6 +203,29 @@ class _Upload:
         # Whether nothing more is put in, because of what is or will be the last answer; why the publishing has ended.
         self._is_refused = False
         self.failure: Exception | None = None
+        # Answers; none before there is something to answer.
+        self._thread: threading.Thread | None = None
+        self._has_ended = False
+
+    def may_continue(self) -> bool:
+        """Whether neither its caller's right nor the server has ended."""
+        try:
+            self._check_access()
+        except Exception:
+            # The thread that answers finds it too, and says it.
+            return False
+        return not self._is_over()
+
+    def begin(self) -> bool:
+        """Answer from now on; whether that begins with this call."""
+        if self._thread is not None:
+            return False
+        with self._changed:
+            if self._thread is not None or self._has_ended:
+                return False
+            self._thread = threading.Thread(target=self._answer_all, name="headrace-flight-upload", daemon=True)
+            self._thread.start()
+        return True
 
     # The thread of the call
 
@@ -196,8 +256,12 @@ class _Upload:
         return True
 
     def end(self) -> None:
-        """No more batches will be put in."""
+        """No more batches will be put in; returns once all of them are answered."""
+        with self._changed:
+            self._has_ended = True
         self._add(None)
+        if self._thread is not None:
+            self._thread.join()
 
     def _add(self, entered: _Entered | Exception | None) -> None:
         with self._changed:
@@ -225,7 +289,7 @@ class _Upload:
 
     # The thread that answers
 
-    def answer_all(self) -> None:
+    def _answer_all(self) -> None:
         """Answer until the stream ends or an error occurs; the top of a thread."""
         try:
             while (entered := self._next()) is not None:

@@ -26,7 +26,7 @@ from headrace.edge.access import Gate, Lease, Leases, Principal
 from headrace.edge.bridge import Bridge
 from headrace.edge.envelope.envelope import Envelope
 from headrace.edge.envelope.received import Receiver
-from headrace.edge.envelope.stranger_sockets import StrangerSockets
+from headrace.edge.envelope.watched_port import KnownConnection, WatchedPort
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.protocols.ydb.names import database_of
 from headrace.protocols.ydb.settings import YdbSettings
@@ -64,7 +64,7 @@ class SharedParts:
     # HOST:PORT of this server, and whether it speaks TLS.
     own_address: tuple[str, int]
     has_tls: bool
-    strangers: StrangerSockets
+    watch: WatchedPort
     # Read sessions by id; the partition that the next new source of a topic is linked to, by the topic's id.
     sessions: dict[str, OpenSession] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
@@ -85,6 +85,7 @@ class YdbCall:
         self._room = asyncio.Event()
         self._receiver: Receiver = parts.envelope.strangers.receiver(self.address, self._room.set)
         self._principal: Principal | None = None
+        self._connection: KnownConnection | None = None
         self._renewed = asyncio.Event()
 
     @property
@@ -108,7 +109,7 @@ class YdbCall:
                 await self.parts.leases.refresh()
             try:
                 self._principal = gate.admit(token, self.address, self.operation, self._certificate_name)
-                self.parts.strangers.know(self._context.peer())
+                self._connection = self.parts.watch.know(self._context.peer(), self._principal.name)
                 break
             except LimitExceeded as error:
                 await asyncio.sleep(max(error.retry_after_seconds, _LOOK_SECONDS))
@@ -155,6 +156,8 @@ class YdbCall:
         if data is grpc.aio.EOF:
             return None
         self._receiver.add(len(data))
+        if self._connection is not None:
+            self._connection.deliver(len(data))
         self.parts.gate.limits.traffic["ydb"].bytes_in += len(data)
         return bytes(data)
 

@@ -28,7 +28,7 @@ from headrace.edge.bridge import Bridge
 from headrace.edge.draining import Draining
 from headrace.edge.envelope import allocator
 from headrace.edge.envelope.envelope import Envelope, envelope
-from headrace.edge.envelope.stranger_sockets import StrangerSockets
+from headrace.edge.envelope.watched_port import WatchedPort
 from headrace.edge.event_loop.long_poll import LoopWakeups
 from headrace.edge.event_loop.loop_server import LoopServer
 from headrace.edge.limits import Limits
@@ -49,6 +49,8 @@ _PING_MS, _PING_TIMEOUT_MS = 30_000, 20_000
 # Clients may ping idle connections as often as this.
 _CLIENT_PING_MS: Final = 5_000
 _CALLS_PER_CONNECTION: Final = 1_000
+# The set of gRPC's own compressions that has none of them.
+_UNCOMPRESSED: Final = 1
 # A response holds one message at least, with its attributes.
 _SEND_BYTES_MAX: Final = 128 << 20
 
@@ -96,6 +98,7 @@ class YdbServer(LoopServer):
         bridge = Bridge(self._broker, draining, self._stop_seconds)
         bounds = envelope("ydb", self._settings, self._gate.limits, logger)
         logging.getLogger(grpc._cython.cygrpc.__name__).addFilter(_is_no_leaving)
+        share_bytes = max(self._gate.limits.partial_bytes_max, self._settings.request_bytes_max)
         server = grpc.aio.server(options=self._options())
         self.port = self._bind(server)
         parts = SharedParts(
@@ -107,11 +110,11 @@ class YdbServer(LoopServer):
             bounds,
             (self._address[0], self.port),
             self._certificates is not None,
-            strangers := StrangerSockets(self.port, "ydb"),
+            watch := WatchedPort(self.port, "ydb", share_bytes),
         )
         server.add_generic_rpc_handlers((_Methods(parts, self._tasks),))
         await server.start()
-        strangers.start()
+        watch.start()
         watching = asyncio.create_task(_watch_budgets(bounds, bridge))
         is_ready.set_result(None)
         try:
@@ -123,7 +126,7 @@ class YdbServer(LoopServer):
                 await asyncio.wait(self._tasks, timeout=self._stop_seconds)
             await server.stop(0.0)
             watching.cancel()
-            strangers.stop()
+            watch.stop()
             bounds.closed.summarise(is_over=True)
             bridge.close()
 
@@ -134,6 +137,8 @@ class YdbServer(LoopServer):
             ("grpc.max_receive_message_length", self._settings.request_bytes_max),
             ("grpc.max_send_message_length", _SEND_BYTES_MAX),
             ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
+            # What a message takes is what arrived of it: codecs of YDB's messages are not concerned.
+            ("grpc.compression_enabled_algorithms_bitset", _UNCOMPRESSED),
             ("grpc.max_allowed_incoming_connections", self._settings.connections_max),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
