@@ -53,6 +53,8 @@ class Proxy:
                 with contextlib.suppress(OSError, UnboundLocalError):
                     near.close()
                 continue
+            for each in (near, far):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._sockets += [near, far]
             threading.Thread(target=self._pass_on, args=(near, far, True), daemon=True).start()

@@ -142,7 +142,8 @@ def test_producer_without_an_id_doubles_nothing_and_says_what_it_does_not_know(
         assert set(outcomes) - failed <= set(counts)
 
 
-def test_consumers_of_a_group_continue_and_lose_nothing(server: ServerProcess) -> None:
+def test_consumers_of_a_group_continue_and_lose_nothing(publishing_server: ServerProcess) -> None:
+    server = publishing_server
     with connect(server.url) as client:
         client.create_topic("orders", partitions=4)
         seen: Counter[bytes] = Counter()

@@ -256,6 +256,17 @@ def native_silence(address: Address, seconds: float) -> str:
     return "24 connections that stay silent, and 2,000 without a token"
 
 
+def native_followers(address: Address, seconds: float) -> str:
+    """Follow from the beginning over many connections, with all the credit there is, and read nothing."""
+    hello = native.frame(native.HELLO, msgspec.json.encode(native.Hello(1, address.tokens["attacker"])))
+    ticket = tickets.encode(tickets.Follow(NARROW, {0: 0}, mixed=True, growing=True))
+    follow = native.frame(native.FOLLOW, native.CREDIT.pack(1 << 62), ticket)
+    with _many_files(), ExitStack() as open_:
+        _connect(open_, address.native, 500, hello + follow)
+        time.sleep(seconds)
+    return "500 followers that read nothing"
+
+
 ATTACKS: Final[dict[str, Attack]] = {
     "announced lengths": announced_lengths,
     "announced lengths, without a token": announced_by_strangers,
@@ -276,4 +287,5 @@ ATTACKS: Final[dict[str, Attack]] = {
     "Flight uploads without a batch": flight_uploads,
     **ydb_attacks.ATTACKS,
     "native wire: silence": native_silence,
+    "native wire: followers": native_followers,
 }

@@ -114,7 +114,7 @@ class HttpInputs:
 
 
 class NativeInputs:
-    """An upload after a greeting, or without one: each of its frames may be spoiled."""
+    """An upload or a follow after a greeting, or without one: each of its frames may be spoiled."""
 
     def __init__(self, address: Address) -> None:
         self._hello = native.frame(native.HELLO, msgspec.json.encode(native.Hello(1, address.tokens["attacker"])))
@@ -123,7 +123,13 @@ class NativeInputs:
             native.UPLOAD + tickets.encode(tickets.Publish(NARROW, *more))
             for more in ((), ("w", 3), (None, 0, "p", "g", 1))
         ]
+        follows = [tickets.Follow(NARROW, {0: 0}, mixed=True, growing=True), tickets.Follow(NARROW, {0: 0}, 1, 1)]
+        self._tickets += [
+            native.FOLLOW + native.CREDIT.pack(credit) + tickets.encode(follow)
+            for credit, follow in zip((1 << 20, 1), follows, strict=True)
+        ]
         self._pool = [native.MESSAGE + native.encode_record(record) for record in records]
+        self._pool += [native.MORE + native.CREDIT.pack(count) for count in (1, 1 << 40)]
         self._pool += [native.BATCH + stream for stream in seeds()]
         self._pool += [native.END, native.HELLO, *self._tickets]
 

@@ -306,6 +306,18 @@ class Leases:
             self._reading = asyncio.get_running_loop().run_in_executor(None, self._gate.refresh)
         await asyncio.shield(self._reading)
 
+    async def keep(self, lease: Lease) -> bool:
+        """As `Gate.keep`, for a long operation on the event loop; whether there was anything to check."""
+        is_stale = self._gate.is_stale
+        if is_stale:
+            await self.refresh()
+        if not is_stale and lease.version == self._gate.version:
+            return False
+        version = self._gate.version
+        lease.check()
+        lease.version = version
+        return True
+
     @contextmanager
     def waking(self, lease: Lease, event: asyncio.Event) -> Iterator[None]:
         """Set an event when a lease ends; the waiter then checks the lease."""

@@ -4,9 +4,12 @@
     greeting     HELLO ► WELCOME, or REFUSED and the end; nothing else is answered before
     publishing   UPLOAD (a `Publish` ticket), then MESSAGE and BATCH frames, END ► RECEIPT, RECEIPTS or REFUSED for each
                  of them in their order, DONE
+    following    FOLLOW (how many bytes may be sent, a `Follow` ticket), then MORE (so many bytes more) ► ROWS, until
+                 the client leaves; or BEHIND: there is so much that it should be read over Flight; or REFUSED
 
-A connection does one thing at a time. MESSAGE is one message in a compact form, BATCH an Arrow IPC stream. What cannot
-be read as a frame ends the connection: both sides no longer agree on where a frame begins.
+A connection does one thing at a time; one that follows does nothing else. MESSAGE is one message in a compact form,
+BATCH an Arrow IPC stream, ROWS one batch of `READ_SCHEMA` without it. What cannot be read as a frame ends the
+connection: both sides no longer agree on where a frame begins.
 
 Pure. Bytes of a caller that make no sense raise InvalidInput, and never ask for memory that was not sent.
 """
@@ -27,10 +30,15 @@ SIZE: Final = struct.Struct(">i")
 HELLO_BYTES_MAX: Final = 16 << 10
 
 # From the client.
-HELLO, UPLOAD, MESSAGE, BATCH, END = b"h", b"u", b"m", b"b", b"."
+HELLO, UPLOAD, MESSAGE, BATCH, END, FOLLOW, MORE = b"h", b"u", b"m", b"b", b".", b"f", b"+"
 # From the server.
-WELCOME, RECEIPT, RECEIPTS, REFUSED, DONE = b"w", b"r", b"R", b"e", b"d"
+WELCOME, RECEIPT, RECEIPTS, REFUSED, DONE, ROWS, BEHIND = b"w", b"r", b"R", b"e", b"d", b"B", b"l"
 
+# How many bytes of ROWS a client takes, at first and from then on; more than the most counts as that.
+CREDIT: Final = struct.Struct(">q")
+CREDIT_BYTES_MAX: Final = 64 << 20
+# What a frame that says so has.
+MORE_BYTES: Final = 1 + CREDIT.size
 # The receipt of one message that was written: its partition and its offset.
 WRITTEN: Final = struct.Struct(">iq")
 
@@ -119,6 +127,14 @@ def decode_welcome(content: bytes) -> Welcome:
     """What a server answers."""
     welcome: Welcome = _WELCOME.decode(content)
     return welcome
+
+
+def decode_credit(content: bytes) -> int:
+    """How many bytes more a client takes."""
+    count = int(CREDIT.unpack_from(content)[0]) if len(content) >= CREDIT.size else 0
+    if count < 1:
+        raise InvalidInput("credit", str(count), f"it must be 1 or more, in {CREDIT.size} bytes")
+    return min(count, CREDIT_BYTES_MAX)
 
 
 def encode_record(record: Record) -> bytes:

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.core.errors import HeadraceError
+from headrace.core.messages import READ_SCHEMA
 from headrace.wire import native, tickets
 from headrace.wire.answers import decode_answer, encode_written
 from headrace.wire.errors import decode_error
@@ -36,6 +37,22 @@ class RawNative:
     def open(self, topic: str, **more: object) -> None:
         """Begin an upload."""
         self.send(native.UPLOAD, tickets.encode(msgspec.convert({"topic": topic, **more}, tickets.Publish)))
+
+    def follow(self, topic: str, credit: int = 1 << 20, **more: object) -> None:
+        """Follow its first partition from the beginning."""
+        ticket = msgspec.convert({"topic": topic, "positions": {0: 0}, **more}, tickets.Follow)
+        self.send(native.FOLLOW, native.CREDIT.pack(credit) + tickets.encode(ticket))
+
+    def rows(self) -> list[bytes | None] | HeadraceError:
+        """The values that come next, or why there are none."""
+        kind, content = self.receive()
+        if kind == native.REFUSED:
+            return error_of(content)
+        assert kind == native.ROWS, kind
+        values: list[bytes | None] = (
+            pa.ipc.read_record_batch(pa.py_buffer(content), READ_SCHEMA).column("value").to_pylist()
+        )
+        return values
 
     def message(self, value: bytes | None, **more: object) -> None:
         self.send(native.MESSAGE, native.encode_record(native.Record(value, **more)))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
     Topic._commit ──► Wakeups.wake(partitions, written) ──► Feed.put          in the committing thread; never blocks
     Feed.read(positions)  ──► what was handed, if it continues exactly there, or else what the log has
+    Feed.handed(positions)    the same without a look at the log, for those who must not block
 
 A feed is current once a look at the log has found nothing more: whatever this server writes after that is in the feed.
 It stops being current, drops what it holds and looks at the log again
@@ -77,12 +78,20 @@ class WrittenCommit:
 class Feed:
     """What was written lately, for one follower of a topic."""
 
-    def __init__(self, read_log: ReadLog, count: Callable[[list[pa.RecordBatch]], None]) -> None:
-        """`read_log` looks at the log; `count` counts what was read without that."""
+    def __init__(
+        self,
+        read_log: ReadLog,
+        count: Callable[[list[pa.RecordBatch]], None],
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        """`read_log` looks at the log; `count` counts what was read without that.
+
+        `wake` is called, or else `changed` set, whenever there may be something to read.
+        """
         self._read_log = read_log
         self._count = count
-        # Set whenever there may be something to read.
         self.changed = threading.Event()
+        self._wake = wake or self.changed.set
         self._lock = threading.Lock()
         self._is_current = False
         self._waiting: list[WrittenCommit] = []
@@ -96,17 +105,14 @@ class Feed:
                 self._bytes += written.bytes
             if written is None or self._bytes > FEED_BYTES_MAX or len(self._waiting) > FEED_COMMITS_MAX:
                 self._drop(is_current=False)
-        self.changed.set()
+        self._wake()
 
     def read(self, positions: Mapping[int, int], messages_max: int, bytes_max: int) -> list[pa.RecordBatch]:
         """The next messages of some partitions, or nothing; a limit of bytes holds only for what the log has."""
-        handed = self._take(positions)
-        if handed:
-            self._count(handed)
+        handed = self.handed(positions)
+        if handed is not None:
             return handed
         with self._lock:
-            if self._is_current:
-                return []
             # Before the look: what is written from now on is handed, and what both have is left out.
             self._drop(is_current=True)
         is_all = False
@@ -120,15 +126,24 @@ class Feed:
                     self._drop(is_current=False)
         return found
 
+    def handed(self, positions: Mapping[int, int]) -> list[pa.RecordBatch] | None:
+        """The next messages without a look at the log, if there are any; None if it has to be looked at."""
+        handed = self._take(positions)
+        if handed:
+            self._count(handed)
+            return handed
+        with self._lock:
+            return [] if self._is_current else None
+
     def _take(self, positions: Mapping[int, int]) -> list[pa.RecordBatch]:
         """What was handed and continues at these positions, up to the first that does not."""
         with self._lock:
             taken, self._waiting, self._bytes = self._waiting, [], 0
         batches: list[pa.RecordBatch] = []
-        ends = dict(positions) if taken else {}
+        ends: dict[int, int] = {}
         for written in taken:
             for piece in written.pieces:
-                end = ends.get(piece.partition)
+                end = ends.get(piece.partition, positions.get(piece.partition))
                 if end is None or piece.end <= end:
                     continue
                 if piece.first != end:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headrace.broker.read.feed import Feed
 from headrace.broker.read.seqno_search import find_seqno
-from headrace.broker.read.wakeups import ALL_PARTITIONS, Wakeups
+from headrace.broker.read.wakeups import ALL_PARTITIONS, Fed, Wakeups
 from headrace.broker.topics.registry import OpenTopic
 from headrace.broker.topics.topic import Topic
 from headrace.core.checks import check_whole
@@ -126,9 +126,17 @@ class TopicReader:
     @contextmanager
     def following(self) -> Iterator[Feed]:
         """A feed that is handed what is written, and otherwise looks at the log as `read` does."""
-        feed = Feed(self.read, self._topic.count_read)
-        with self._topic.watches.feeding(feed):
+        feed = self.feed()
+        with self.feeding(feed):
             yield feed
+
+    def feed(self, wake: Callable[[], None] | None = None) -> Feed:
+        """A feed that nobody hands anything yet; if given, `wake` is called when there may be something to read."""
+        return Feed(self.read, self._topic.count_read, wake)
+
+    def feeding(self, fed: Fed) -> AbstractContextManager[None]:
+        """Have something handed what is written."""
+        return self._topic.watches.feeding(fed)
 
     def positions_at(self, place: ReadFrom, partitions: Sequence[int] | None = None) -> dict[int, int]:
         """The positions of some or all partitions at the oldest message, at the end, or at a time."""

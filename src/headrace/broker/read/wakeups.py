@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from headrace.broker.read.feed import Feed, WrittenCommit
+from headrace.broker.read.feed import WrittenCommit
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +25,13 @@ Result = TypeVar("Result")
 ALL_PARTITIONS = -1
 
 
+class Fed(Protocol):
+    """What is handed each commit: a feed, or who passes them on to several."""
+
+    def put(self, written: WrittenCommit | None) -> None:
+        """This was committed; must not block."""
+
+
 class Wakeups:
     """The watches of one topic. Thread-safe."""
 
@@ -32,7 +39,7 @@ class Wakeups:
         self._lock = threading.Lock()
         self._by_partition: dict[int, list[Wake]] = {}
         # Replaced, never changed.
-        self._feeds: tuple[Feed, ...] = ()
+        self._feeds: tuple[Fed, ...] = ()
 
     def __len__(self) -> int:
         with self._lock:
@@ -57,7 +64,7 @@ class Wakeups:
         return bool(self._feeds)
 
     @contextmanager
-    def feeding(self, feed: Feed) -> Iterator[None]:
+    def feeding(self, feed: Fed) -> Iterator[None]:
         """Hand a feed whatever is written."""
         with self._lock:
             self._feeds = (*self._feeds, feed)

@@ -26,9 +26,10 @@ from headrace.client import fork
 from headrace.client.addresses import Address
 from headrace.client.identity import own_identity
 from headrace.client.transport.errors import core_error, translated
+from headrace.client.transport.following import FollowStream, NoticedFollow
 from headrace.client.transport.native import Connect, NativePort, NativeUpload
 from headrace.client.transport.native_socket import NativeSocket
-from headrace.client.transport.transport import UploadStream
+from headrace.client.transport.transport import ReadStream, UploadStream
 from headrace.core.errors import (
     AccessDenied,
     Closed,
@@ -119,12 +120,26 @@ class FlightTransport:
             writer, reader = connection.client.do_put(descriptor, schema, self._options())
         return FlightUpload(self, connection, writer, reader)
 
-    def read(self, ticket: tickets.Reading) -> FlightReading:
+    def read(self, ticket: tickets.Reading) -> ReadStream:
         """Start to read."""
+        connection = self._connected()
+        if connection.native is not None and isinstance(ticket, tickets.Follow):
+            return FollowStream(ticket, self._follow, self._read)
+        return self._read(ticket)
+
+    def _read(self, ticket: tickets.Reading) -> FlightReading:
         connection = self._connected()
         with self._noticing(connection):
             reader = connection.client.do_get(flight.Ticket(tickets.encode(ticket)), self._options())
         return FlightReading(self, connection, reader)
+
+    def _follow(self, ticket: tickets.Follow) -> ReadStream:
+        """Follow over the native wire if the server has it, and room for one connection more."""
+        connection = self._connected()
+        if connection.native is not None:
+            with suppress(LimitExceeded), self._noticing(connection):
+                return NoticedFollow(connection.native.follow(ticket), self._noticing(connection))
+        return self._read(ticket)
 
     def close(self) -> None:
         """Close the connection; open streams end when their owners close them."""

@@ -1,7 +1,8 @@
-"""Uploads over the native wire, beside a Flight connection whose server announced it.
+"""Uploads and follows over the native wire, beside a Flight connection whose server announced it.
 
     port = NativePort.of(location, offer, connect, hello) greets; none if that fails, and Flight is used
     upload = port.upload(command)                         as a transport's: `write`, `finish`, `read`
+    following = port.follow(ticket)                       as a transport's: `read`, `cancel`
 
 A port keeps connections whose upload has ended, for the next one. Before one is used again it is looked at: a server
 that has closed it was asked nothing. Each upload has a connection of its own; one thread may write while another reads.
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from headrace.client.transport.native_socket import NativeSocket
 from headrace.core.errors import AnswerLost, Closed, HeadraceError, InvalidInput, ServerFailed, Unreachable
+from headrace.core.messages import READ_SCHEMA
 from headrace.wire import native, tickets
 from headrace.wire.answers import encode_written
 from headrace.wire.errors import decode_error
@@ -35,6 +37,8 @@ _CONNECT_SECONDS: Final = 2.0
 # An upload that was silent for longer is not written to any more: its server may be about to close it.
 _SILENT_SECONDS_MAX: Final = 600.0
 _IDLE_MAX: Final = 8
+# What is sent to a reader before it has read it.
+_CREDIT_BYTES: Final = 1 << 20
 _COMPACT: Final = frozenset({"value", "key", "partition", "created_at", "seqno", "attributes"})
 
 
@@ -78,6 +82,16 @@ class NativePort:
             raise Unreachable(str(self), str(error)) from None
         assert isinstance(command, tickets.Publish), "nothing else is uploaded here"
         return NativeUpload(self, connection, command)
+
+    def follow(self, ticket: tickets.Follow) -> NativeFollow:
+        """Start to follow."""
+        connection = self.connected()
+        try:
+            connection.send(native.frame(native.FOLLOW, native.CREDIT.pack(_CREDIT_BYTES), tickets.encode(ticket)))
+        except OSError as error:
+            connection.close()
+            raise Unreachable(str(self), str(error)) from None
+        return NativeFollow(str(self), connection)
 
     def connected(self) -> NativeSocket:
         """A connection on which nothing is under way."""
@@ -231,6 +245,52 @@ class NativeUpload:
         with self._writing:
             self._is_finished = True
             self._connection.close()
+
+
+class NativeFollow:
+    """One stream of what is written. It ends if the server says that too much is to be read (`is_behind`)."""
+
+    def __init__(self, address: str, connection: NativeSocket) -> None:
+        self._address = address
+        self._connection = connection
+        self._is_cancelled = False
+        # Read since the server was told last.
+        self._read_bytes = 0
+        self.is_behind = False
+
+    def read(self) -> pa.RecordBatch | None:
+        """Wait for the next batch; None at the end."""
+        try:
+            kind, content = self._connection.receive()
+            if kind == native.ROWS:
+                self._take_more(len(content))
+                return pa.ipc.read_record_batch(pa.py_buffer(content), READ_SCHEMA)
+            if kind == native.REFUSED:
+                raise _error_of(content)
+            if kind != native.BEHIND:
+                raise EOFError(f"it sent a frame of kind {kind!r}")
+            self.is_behind = True
+        except (OSError, EOFError, ValueError, pa.ArrowException) as error:
+            self._connection.close()
+            if not self._is_cancelled:
+                raise AnswerLost(self._address, str(error)) from None
+        except BaseException:
+            self._connection.close()
+            raise
+        else:
+            self._connection.close()
+        return None
+
+    def cancel(self) -> None:
+        """Cancel the stream."""
+        self._is_cancelled = True
+        self._connection.cancel()
+
+    def _take_more(self, count: int) -> None:
+        self._read_bytes += count
+        if self._read_bytes >= _CREDIT_BYTES // 2:
+            self._connection.send(native.frame(native.MORE, native.CREDIT.pack(self._read_bytes)))
+            self._read_bytes = 0
 
 
 def _error_of(content: bytes) -> HeadraceError:

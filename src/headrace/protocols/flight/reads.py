@@ -11,14 +11,10 @@ import pyarrow as pa
 from headrace.broker import Broker
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed, InvalidInput, TopicDeleted
-from headrace.core.limits import FETCH_MESSAGES_MAX
 from headrace.core.messages import READ_SCHEMA
+from headrace.edge.following import Follower
 from headrace.wire.tickets import Follow, Read, Reading
 
-# Up to this number of messages of several partitions are sent together: joining them costs less than separate batches.
-_MIXED_MESSAGES = 10_000
-# More are joined if each partition has at most this number.
-_SMALL_BATCH_MESSAGES = 64
 # How often a follower checks whether its client is still connected.
 _PATIENCE_SECONDS = 0.5
 
@@ -114,49 +110,12 @@ def _check_id(reader: TopicReader, read: Read) -> None:
 
 
 def _followed(broker: Broker, follow: Follow, is_over: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
-    reader, positions = broker.reader(follow.topic), dict(follow.positions)
-    reader.check_reached(positions)
-    # Each partition that is behind may fill a batch: a share of one would make many small ones.
-    # A position out of range stays so, and is an error.
-    bound = max(follow.max_messages, FETCH_MESSAGES_MAX)
-    messages_max = min(follow.max_messages * max(1, len(positions)), bound)
-    send = _mixed if follow.mixed else _cut
-    with reader.following() as feed:
+    follower = Follower(broker.reader(follow.topic), follow)
+    follower.check()
+    with follower.reader.following() as feed:
         while not is_over():
             feed.changed.clear()
-            if follow.growing:
-                positions = dict.fromkeys(range(reader.partitions), 0) | positions
-            batches = feed.read(positions, messages_max, follow.max_bytes)
-            for batch in batches:
-                positions[batch.column("partition")[0].as_py()] += batch.num_rows
-            yield from send(batches, follow.max_messages)
+            batches = feed.read(follower.positions(), follower.messages_max, follow.max_bytes)
+            yield from follower.passed_on(batches)
             if not batches:
                 feed.changed.wait(_PATIENCE_SECONDS)
-
-
-def _mixed(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:
-    """Few messages of several partitions in one batch, small batches put together, large ones each by itself."""
-    limit, total = min(messages_max, _MIXED_MESSAGES), sum(batch.num_rows for batch in batches)
-    if total > limit and total > _SMALL_BATCH_MESSAGES * len(batches):
-        yield from _cut(batches, messages_max)
-        return
-    few: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in _cut(batches, limit):
-        if rows + batch.num_rows > limit:
-            yield from _joined(few)
-            few, rows = [], 0
-        few.append(batch)
-        rows += batch.num_rows
-    yield from _joined(few)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    return [pa.concat_batches(batches)] if len(batches) > 1 else batches
-
-
-def _cut(batches: list[pa.RecordBatch], messages_max: int) -> Iterator[pa.RecordBatch]:
-    """The batches, in pieces of limited size."""
-    for batch in batches:
-        for start in range(0, batch.num_rows, messages_max):
-            yield batch.slice(start, messages_max)

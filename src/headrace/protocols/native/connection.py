@@ -1,9 +1,11 @@
-"""One connection: a client says who it is, then opens uploads, one after another.
+"""One connection: a client says who it is, then opens uploads, one after another, or follows.
 
 Before a caller is known only a small greeting is read. Belongs to the event loop.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 import msgspec
 
@@ -15,6 +17,7 @@ from headrace.edge.envelope.connections import ConnectionPlace
 from headrace.edge.event_loop.frame_connection import EndConnection, FrameConnection
 from headrace.edge.event_loop.frames import Frame, Frames
 from headrace.protocols.native.errors import refusal
+from headrace.protocols.native.follow import FrameFollow
 from headrace.protocols.native.parts import NativeParts
 from headrace.protocols.native.upload import FrameUpload
 from headrace.wire import native, tickets
@@ -31,6 +34,7 @@ class NativeConnection(FrameConnection[NativeParts]):
         super().__init__(parts, frames, place)
         self._said_token: str | None = None
         self._identity = ""
+        self._is_following = False
 
     @property
     def _token(self) -> str | None:
@@ -40,10 +44,14 @@ class NativeConnection(FrameConnection[NativeParts]):
         if not await self._greet():
             return
         while (received := await self._next()) is not None:
-            if received[:1] != native.UPLOAD:
-                raise EndConnection(f"it sent a frame of kind {bytes(received[:1])!r} outside of an upload")
+            kind, content = bytes(received[:1]), bytes(received[1:])
             self._frames.release(len(received))
-            await self._upload(bytes(received[1:]))
+            if kind == native.FOLLOW:
+                await self._follow(content)
+                break
+            if kind != native.UPLOAD:
+                raise EndConnection(f"it sent a frame of kind {kind!r} outside of an upload")
+            await self._upload(content)
         if self._parts.bridge.draining.has_begun:
             await self._refuse(Closed("the server"))
 
@@ -54,7 +62,9 @@ class NativeConnection(FrameConnection[NativeParts]):
         return received
 
     async def _frame_bytes_max(self, announced: int) -> int:
-        return self._parts.settings.request_bytes_max if self._place.caller is not None else native.HELLO_BYTES_MAX
+        if self._place.caller is None:
+            return native.HELLO_BYTES_MAX
+        return native.MORE_BYTES if self._is_following else self._parts.settings.request_bytes_max
 
     # Who calls
 
@@ -112,8 +122,7 @@ class NativeConnection(FrameConnection[NativeParts]):
         await self._write(native.frame(native.DONE))
 
     async def _opened(self, ticket: bytes) -> FrameUpload:
-        if len(ticket) > TICKET_BYTES_MAX:
-            raise InvalidInput("ticket", f"{len(ticket)} bytes", f"it has at most {TICKET_BYTES_MAX} bytes")
+        _check_ticket(ticket)
         command = tickets.decode_upload(ticket)
         if not isinstance(command, tickets.Publish):
             raise InvalidInput("ticket", tickets.name_of(command), "only `publish` is served here: use Flight")
@@ -124,6 +133,39 @@ class NativeConnection(FrameConnection[NativeParts]):
         for producer in producers:
             principal.publishes(command.topic, producer or "")
         return FrameUpload(self._parts, command, principal, lease, self._frames, self._traffic)
+
+    async def _follow(self, content: bytes) -> None:
+        """Send what is written, until the client leaves."""
+        self._is_following = True
+        try:
+            follow = await self._opened_follow(content)
+        except (HeadraceError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            await self._refuse(error)
+            follow = None
+        delivering = None if follow is None else asyncio.create_task(follow.deliver())
+        try:
+            while (received := await self._next()) is not None:
+                if received[:1] != native.MORE:
+                    raise EndConnection(f"it sent a frame of kind {bytes(received[:1])!r} while it follows")
+                credit = native.decode_credit(bytes(received[1:]))
+                self._frames.release(len(received))
+                if follow is not None:
+                    follow.grant(credit)
+        finally:
+            if delivering is not None:
+                delivering.cancel()
+                await asyncio.gather(delivering, return_exceptions=True)
+
+    async def _opened_follow(self, content: bytes) -> FrameFollow:
+        credit, ticket = native.decode_credit(content), content[native.CREDIT.size :]
+        _check_ticket(ticket)
+        command = await self._parts.bridge.call(tickets.decode_read, ticket)
+        if not isinstance(command, tickets.Follow):
+            raise InvalidInput("ticket", tickets.name_of(command), "only `follow` is served here: use Flight")
+        principal = await self._principal("follow")
+        principal.require("follow", command.topic)
+        lease = principal.lease("follow", command.topic)
+        return FrameFollow(self._parts, command, credit, principal, lease, self._frames, self._traffic)
 
     async def _drop(self) -> None:
         """Drop an upload that could not begin, up to its end."""
@@ -139,3 +181,8 @@ class NativeConnection(FrameConnection[NativeParts]):
     async def _write(self, data: bytes) -> None:
         self._traffic.bytes_out += len(data)
         await self._frames.write(data)
+
+
+def _check_ticket(ticket: bytes) -> None:
+    if len(ticket) > TICKET_BYTES_MAX:
+        raise InvalidInput("ticket", f"{len(ticket)} bytes", f"it has at most {TICKET_BYTES_MAX} bytes")

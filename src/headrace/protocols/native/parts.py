@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headrace.edge.access import Gate, Leases
 from headrace.edge.bridge import Bridge
 from headrace.edge.envelope.envelope import Envelope
+from headrace.edge.event_loop.loop_feeds import LoopFeeds
 from headrace.protocols.native.settings import NativeSettings
 
 
@@ -19,3 +20,4 @@ class NativeParts:
     gate: Gate
     leases: Leases
     envelope: Envelope
+    feeds: LoopFeeds

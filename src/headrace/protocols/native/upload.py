@@ -144,14 +144,7 @@ class FrameUpload:
 
     async def _check_access(self) -> None:
         """Raise if the caller lost the right; who the caller is counts anew whenever the tokens were read again."""
-        gate = self._parts.gate
-        is_stale = gate.is_stale
-        if is_stale:
-            await self._parts.leases.refresh()
-        if is_stale or self._lease.version != gate.version:
-            version = gate.version
-            self._lease.check()
-            self._lease.version = version
+        if await self._parts.leases.keep(self._lease):
             self._principal.renew()
 
     # Decoding
