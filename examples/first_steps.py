@@ -21,9 +21,11 @@ with TemporaryDirectory() as directory, Broker.open(f"file:{directory}/store") a
     print("continue at:", broker.last_seqno("orders", "till-7"))
 
     broker.register_group("orders", "billing", consumers=1)
-    with broker.subscribe("orders", "billing", consumer=0) as subscription:
-        while (messages := subscription.get(timeout_seconds=5.0)) is not None:
+    offsets = broker.offsets("orders")
+    for partition, (start, end) in offsets.items():
+        if start < end:
+            messages = broker.fetch("orders", partition, start)
             for row in messages.select(["partition", "offset", "key", "value"]).to_pylist():
                 print("read:     ", row)
-        subscription.commit()
+    broker.commit_offsets("orders", "billing", {partition: end for partition, (_, end) in offsets.items()}, member=0)
     print("lag:      ", broker.describe_group("orders", "billing").lag_messages, "messages")

@@ -43,7 +43,7 @@ def test_the_client_and_every_command_are_imported_without_the_server() -> None:
     done = run("""
 import headrace
 names = [name for name in headrace.__all__ if name not in
-    ("Broker", "BrokerSettings", "Subscription", "TopicDefaults", "testing")]
+    ("Broker", "BrokerSettings", "TopicDefaults", "testing")]
 assert all(getattr(headrace, name) for name in names)
 import headrace.aio, headrace.load, headrace.verify, headrace.pytest_plugin
 from headrace.cli.main import run

@@ -63,7 +63,6 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         "MEMBERS_PER_GROUP": "members of a group: default of `broker.members_per_group_max`",
         "GROUP_CONSUMERS_MAX": "consumers of a group of fixed size",
         "SUBSCRIPTION_PARTITIONS_MAX": "partitions of a topic that server-sent events can follow",
-        "SUBSCRIPTION_MESSAGES": "messages that a subscription in this process holds for a slow reader",
         "PIPELINES_PER_TOPIC_MAX": "pipelines that a topic remembers",
         "GRANTS_PER_TOKEN_MAX": "grants of a token, and patterns of its groups and producer ids",
     },

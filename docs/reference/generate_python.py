@@ -32,7 +32,6 @@ INTERNAL: Final[dict[str, frozenset[str]]] = {
     "Consumer": frozenset({"generation", "give", "has_changed", "is_next", "keep_up", "one_by_one", "polled", "take"}),
     "TopicsConsumer": frozenset({"generation", "give", "is_next", "one_by_one", "take"}),
     "Following": frozenset({"take"}),
-    "Subscription": frozenset({"fill"}),
     "Receipts": frozenset(),
     "Broker": frozenset(_BROKER.split()),
 }
@@ -149,7 +148,7 @@ SECTIONS: Final = {
         "TopicOptions TopicSettings TopicDescription GroupDescription PartitionProgress CommitOutcome "
         "SourceDescription ServerDescription Identity PipelineReport PipelineDescription CommitKey Staged"
     ),
-    "The broker as a library": "Broker BrokerSettings TopicDefaults Receipts Subscription",
+    "The broker as a library": "Broker BrokerSettings TopicDefaults Receipts",
     "Modules": "aio errors testing tracing",
 }
 _LINE: Final = 100

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace import aio, errors, testing, tracing
-    from headrace.broker import Broker, BrokerSettings, Subscription, TopicDefaults
+    from headrace.broker import Broker, BrokerSettings, TopicDefaults
     from headrace.client import (
         Client,
         Consumer,
@@ -64,7 +64,6 @@ __all__ = [
     "SourceDescription",
     "Staged",
     "Start",
-    "Subscription",
     "TopicDefaults",
     "TopicDescription",
     "TopicOptions",
@@ -81,7 +80,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "headrace.broker": ["Broker", "BrokerSettings", "Subscription", "TopicDefaults"],
+    "headrace.broker": ["Broker", "BrokerSettings", "TopicDefaults"],
     "headrace.client": [
         "Client",
         "Consumer",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +42,17 @@ def content(broker: Broker, topic: str) -> dict[int, list[bytes]]:
 def everything(broker: Broker, topic: str) -> list[bytes]:
     """All messages of a topic, sorted."""
     return sorted(value for values in content(broker, topic).values() for value in values)
+
+
+def read_as_member(broker: Broker, topic: str, group: str, member: str = "member") -> Iterator[bytes]:
+    """What a member of a group gets and commits, until it has all that is there; then it leaves."""
+    broker.join_group(topic, group, member)
+    reader = broker.reader(topic)
+    while (read := reader.read_as_member(group, member, None, {}, 1_000, 1 << 20)).batches:
+        for batch in read.batches:
+            yield from values_of(batch)
+        broker.commit_offsets(topic, group, read.positions, member, read.generation, True)
+    broker.leave_group(topic, group, member)
 
 
 def statuses(receipts: Receipts) -> list[str]:

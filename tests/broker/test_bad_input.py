@@ -193,14 +193,6 @@ GROUPS: list[tuple[str, Call]] = [
     ("group name", lambda broker: broker.committed("orders", "")),
     ("group name", lambda broker: broker.delete_group("orders", 7)),  # type: ignore[arg-type]
     ("group name", lambda broker: broker.describe_group("orders", {})),  # type: ignore[arg-type]
-    ("group name", lambda broker: broker.subscribe("orders", [], "ann")),  # type: ignore[arg-type]
-    ("consumer", lambda broker: broker.subscribe("orders", "known", None)),  # type: ignore[arg-type]
-    ("consumer", lambda broker: broker.subscribe("orders", "known", 0.5)),  # type: ignore[arg-type]
-    ("consumer", lambda broker: broker.subscribe("orders", "known", True)),
-    ("member", lambda broker: broker.subscribe("orders", "known", "")),
-    ("buffer_messages", lambda broker: broker.subscribe("orders", "known", "ann", buffer_messages=0)),
-    ("buffer_messages", lambda broker: broker.subscribe("orders", "known", "ann", buffer_messages="9")),  # type: ignore[arg-type]
-    ("session_timeout_seconds", lambda broker: broker.subscribe("orders", "known", "ann", session_timeout_seconds=-1)),
 ]
 
 
@@ -256,7 +248,6 @@ def test_a_bad_name_of_a_topic_is_refused_everywhere(broker: Broker, field: str,
         lambda broker: broker.register_group(name, "g"),
         lambda broker: broker.join_group(name, "g", "ann"),
         lambda broker: broker.list_groups(name),
-        lambda broker: broker.subscribe(name, "g", "ann"),
     ]
     for call in calls:
         with pytest.raises(InvalidInput) as caught:
@@ -293,31 +284,6 @@ def test_a_bad_group_or_member_is_refused(broker: Broker, field: str, call: Call
 
 def test_durable_engines_refuse_all_of_it(durable_site: Site) -> None:
     refuse(durable_site.open(), *TOPICS, *BATCHES, *PUBLISHING, *READING, *GROUPS)
-
-
-@pytest.mark.parametrize(
-    ("field", "arguments"),
-    [
-        ("messages_max", {"messages_max": 0}),
-        ("messages_max", {"messages_max": 1.5}),
-        ("messages_max", {"messages_max": "1"}),
-        ("timeout_seconds", {"timeout_seconds": -1}),
-        ("timeout_seconds", {"timeout_seconds": None}),
-        ("timeout_seconds", {"timeout_seconds": math.inf}),
-    ],
-)
-def test_a_bad_get_is_refused_and_the_subscription_works_on(
-    broker: Broker, field: str, arguments: dict[str, Any]
-) -> None:
-    broker.create_topic("orders")
-    broker.publish("orders", batch(b"a"))
-    with broker.subscribe("orders", "readers", "ann") as subscription:
-        with pytest.raises(InvalidInput) as caught:
-            subscription.get(**arguments)
-        assert caught.value.field == field
-        read = subscription.get(timeout_seconds=60)
-        assert read is not None
-        assert read.num_rows == 1
 
 
 def test_the_row_of_a_bad_message_is_named(broker: Broker) -> None:

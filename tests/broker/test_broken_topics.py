@@ -53,7 +53,7 @@ def test_it_is_listed_and_every_use_says_what_is_wrong(disk_site: Site, break_it
         partial(broker.create_topic, "broken"),
         partial(broker.alter_topic, "broken", partitions=3),
         partial(broker.register_group, "broken", "g"),
-        partial(broker.subscribe, "broken", "g", "ann"),
+        partial(broker.join_group, "broken", "g", "ann"),
     ):
         with pytest.raises(StorageError) as caught:
             use()

@@ -36,15 +36,16 @@ def test_living_member_stays_in_although_the_clock_went_ahead(broker: Broker, cl
     broker.commit_offsets("orders", "g", {0: 0}, "ann", joined.generation)
 
 
-def test_subscriber_stays_in_whatever_the_time_of_day_does(broker: Broker, clock: SettableClock) -> None:
+def test_reader_stays_in_whatever_the_time_of_day_does(broker: Broker, clock: SettableClock) -> None:
     broker.create_topic("orders")
-    with broker.subscribe("orders", "g", "ann", session_timeout_seconds=10) as subscription:
-        for seconds in (-HOUR_SECONDS, 2 * HOUR_SECONDS):
-            clock.jump(seconds)
-            clock.step(6)
-            subscription.get()
-            broker.maintenance.run_all()
-        assert broker.heartbeat("orders", "g", "ann").partitions == [0]
+    broker.join_group("orders", "g", "ann", session_timeout_seconds=10)
+    reader = broker.reader("orders")
+    for seconds in (-HOUR_SECONDS, 2 * HOUR_SECONDS):
+        clock.jump(seconds)
+        clock.step(6)
+        reader.read_as_member("g", "ann", None, {}, 1, 1)
+        broker.maintenance.run_all()
+    assert broker.heartbeat("orders", "g", "ann").partitions == [0]
 
 
 def test_payload_written_after_a_clock_was_ahead_is_forgotten_when_its_window_is_over(

@@ -16,7 +16,7 @@ from headrace.core.errors import Closed, HeadraceError, InvalidInput, StoreUnava
 from headrace.core.publish.state import CommitKey
 from headrace.storage.open import open_store
 from tests.broker.background import Background, eventually, open_gated, together, until_queued, until_waiting
-from tests.broker.messages import batch, content, statuses
+from tests.broker.messages import batch, content, read_as_member, statuses
 from tests.broker.sites import Site
 
 
@@ -50,7 +50,6 @@ def test_a_closed_broker_says_so_whatever_is_asked(site: Site) -> None:
         partial(broker.delete_group, "orders", "g"),
         partial(broker.list_groups, "orders"),
         partial(broker.describe_group, "orders", "g"),
-        partial(broker.subscribe, "orders", "g", "ann"),
     ]
     for use in uses:
         with pytest.raises(Closed, match="the broker is closed"):
@@ -128,10 +127,8 @@ def test_closing_amid_traffic_loses_nothing_that_was_acknowledged(durable_site: 
         return acknowledged
 
     def read() -> None:
-        with broker.subscribe("orders", "readers", f"member-{threading.get_ident()}") as subscription:
-            while True:
-                subscription.get(timeout_seconds=60)
-                subscription.commit()
+        while True:
+            list(read_as_member(broker, "orders", "readers", f"member-{threading.get_ident()}"))
 
     def follow() -> None:
         offset = 0

@@ -462,7 +462,7 @@ def test_a_deleted_group_is_forgotten(broker: Broker, topic: str) -> None:
         partial(broker.heartbeat, topic, "readers", "ann"),
         partial(broker.leave_group, topic, "readers", "ann"),
         partial(broker.delete_group, topic, "readers"),
-        partial(broker.subscribe, topic, "readers", 0),
+        partial(broker.reader(topic).member_place, "readers", "0"),
     ]
     for use in uses:
         with pytest.raises(GroupNotFound, match="'readers' of topic 'orders' does not exist"):

@@ -128,7 +128,6 @@ def test_native_members_are_refused_from_before_the_claim_until_the_group_is_hel
 JOINS: dict[str, Callable[[Broker], object]] = {
     "join": lambda broker: broker.join_group("orders", "billing", "m1"),
     "register": lambda broker: broker.register_group("orders", "billing", consumers=2),
-    "subscribe": lambda broker: broker.subscribe("orders", "billing", "m1"),
 }
 
 

@@ -59,7 +59,7 @@ class Stress:
             ("follower-0", self.follow),
             ("reader-0", self.read_anywhere),
             *[(f"member-{number}", self.be_member) for number in range(2)],
-            ("subscriber-0", self.subscribe),
+            ("member-2", self.read_as_member),
             ("alterer-0", self.alter),
             ("wrecker-0", self.make_and_delete),
             ("keeper-0", self.keep_up),
@@ -145,12 +145,14 @@ class Stress:
             self.broker.delete_group(topic, group)
         self.broker.leave_group(topic, group, name)
 
-    def subscribe(self, chooser: random.Random, name: str) -> None:
-        topic = chooser.choice(("main", "doomed"))
-        with self.broker.subscribe(topic, "subscribers", name, buffer_messages=10) as subscription:
-            for _ in range(10):
-                subscription.get(messages_max=chooser.choice((None, 3)), timeout_seconds=0.01)
-                subscription.commit()
+    def read_as_member(self, chooser: random.Random, name: str) -> None:
+        topic, group = chooser.choice(("main", "doomed")), "readers"
+        self.broker.join_group(topic, group, name)
+        reader = self.broker.reader(topic)
+        for _ in range(10):
+            read = reader.read_as_member(group, name, None, {}, chooser.choice((1_000, 3)), 1 << 20)
+            self.broker.commit_offsets(topic, group, read.positions, name, read.generation, True)
+        self.broker.leave_group(topic, group, name)
 
     def alter(self, chooser: random.Random, name: str) -> None:
         partitions = len(self.broker.offsets("main"))

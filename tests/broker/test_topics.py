@@ -215,18 +215,6 @@ def test_added_partitions_belong_to_the_members_of_existing_groups(broker: Broke
     assert broker.describe_group("orders", "fixed").progress[4].position == 1
 
 
-def test_a_subscriber_that_waits_gets_what_comes_to_an_added_partition(broker: Broker) -> None:
-    broker.create_topic("orders")
-    with broker.subscribe("orders", "readers", "ann") as subscription:
-        waiting = Background(lambda: subscription.get(timeout_seconds=60))
-        broker.alter_topic("orders", partitions=3)
-        broker.publish("orders", batch(b"a", partition=2))
-        read = waiting.result()
-        assert read is not None
-        assert (read.column("partition").to_pylist(), values_of(read)) == ([2], [b"a"])
-        assert subscription.partitions == [0, 1, 2]
-
-
 def test_a_reader_that_waits_on_a_partition_continues_waiting_when_others_are_added(broker: Broker) -> None:
     broker.create_topic("orders")
     waiting = Background(lambda: broker.fetch("orders", 0, 0, wait_seconds=60))

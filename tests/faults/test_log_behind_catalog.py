@@ -18,6 +18,7 @@ from headrace.core.errors import OffsetOutOfRange
 from headrace.storage.disk.doctor.doctor import examine
 from headrace.storage.disk.engine import DiskStore
 from headrace.storage.disk.options import DiskOptions
+from tests.broker.messages import read_as_member
 from tests.faults.filesystems import PowerCut, SimulatedDisk, SimulatedFileSystem
 from tests.faults.invariants import Message, batch_of
 
@@ -43,14 +44,8 @@ def make(broker: Broker) -> None:
 
 def read_by(broker: Broker, group: str) -> list[bytes]:
     """What a member of a group gets until there is no more."""
-    values: list[bytes] = []
-    with broker.subscribe("t", group, "member") as subscription:
-        while broker.describe_group("t", group).lag_messages:
-            batch = subscription.get(timeout_seconds=60)
-            assert batch is not None, values
-            values += batch.column("value").to_pylist()
-            subscription.commit()
-        assert subscription.get(timeout_seconds=0.2) is None
+    values = list(read_as_member(broker, "t", group))
+    assert broker.describe_group("t", group).lag_messages == 0
     return values
 
 

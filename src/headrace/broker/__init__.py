@@ -1,7 +1,6 @@
 """The broker: topics, publishing, reading, groups and maintenance over any store, behind one facade."""
 
 from headrace.broker.broker import Broker
-from headrace.broker.read.subscription import Subscription
 from headrace.broker.settings import BrokerSettings, QueueApiSettings, TopicDefaults
 
-__all__ = ["Broker", "BrokerSettings", "QueueApiSettings", "Subscription", "TopicDefaults"]
+__all__ = ["Broker", "BrokerSettings", "QueueApiSettings", "TopicDefaults"]

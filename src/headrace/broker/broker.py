@@ -51,7 +51,6 @@ from headrace.broker.publish.submission import Fence, Submission
 from headrace.broker.publish.transactions import StoreTransactions
 from headrace.broker.queue_api.registrations import Registrations
 from headrace.broker.read.byte_limits import stops_within
-from headrace.broker.read.subscription import Dispatcher, Subscription
 from headrace.broker.read.topic_reader import TopicReader
 from headrace.broker.read.wakeups import ALL_PARTITIONS
 from headrace.broker.settings import ArchiveSettings, BrokerSettings, QueueApiSettings, TopicDefaults
@@ -80,7 +79,6 @@ from headrace.core.limits import (
     SOURCES_LISTED,
     SOURCES_LISTED_MAX,
     STOP_SECONDS,
-    SUBSCRIPTION_MESSAGES,
     TIME_US_MAX,
 )
 from headrace.core.messages import accept
@@ -136,7 +134,6 @@ class Broker:
         self.access = Access(store.catalog, self._clock)
         self.registrations = Registrations(self._topics, store.catalog, self._clock, queue_api)
         self._transactions = StoreTransactions(store, self._topics, self._clock)
-        self._delivery = Dispatcher()
         chores = MaintenanceTasks(
             store, self._topics, self.registrations, self.settings, self._clock, self.counters, self.servers
         )
@@ -199,7 +196,6 @@ class Broker:
                 self.maintenance.close(stop_seconds)
                 self.archive_maintenance.close(stop_seconds)
                 self._topics.close()
-                self._delivery.close(stop_seconds)
                 self._checks.close(stop_seconds)
                 self.servers.leave()
                 self._store.close()
@@ -706,27 +702,6 @@ class Broker:
             for topic_id, name, report, reported_us in self._store.catalog.pipelines.all()
             if topic_id in topics
         ]
-
-    def subscribe(
-        self,
-        topic: str,
-        group: str,
-        consumer: int | str,
-        buffer_messages: int = SUBSCRIPTION_MESSAGES,
-        session_timeout_seconds: float = SESSION_TIMEOUT_SECONDS,
-    ) -> Subscription:
-        """Have messages pushed: to a consumer of a fixed group by its index, or to a member by its name.
-
-        `buffer_messages` is how many wait at most for a subscriber that does not read.
-        """
-        found, name, reader = self._topics.find(topic), check_group_name(group), _consumer_name(consumer)
-        limit = check_whole("buffer_messages", buffer_messages, 1, FETCH_MESSAGES_MAX)
-        joined_us = self._clock.monotonic_us()
-        if isinstance(consumer, str):
-            self.join_group(topic, name, reader, session_timeout_seconds)
-        else:
-            rules.assigned(found.groups.get(name), reader, found.record.partitions)
-        return Subscription(found.topic, found.groups, name, reader, limit, self._clock, joined_us, self._delivery)
 
 
 def _consumer_name(consumer: object) -> str:

@@ -115,7 +115,6 @@ FETCH_WAIT_SECONDS_MAX = 300.0
 SEQNO_SEARCH_MESSAGES = 1 << 18
 SEQNO_SEARCH_BYTES = 64 << 20
 
-SUBSCRIPTION_MESSAGES = 1_000
 # The position in each partition is part of the id of every event that a live subscription over HTTP sends.
 SUBSCRIPTION_PARTITIONS_MAX = 1_000
 GROUP_CONSUMERS_MAX = 10_000

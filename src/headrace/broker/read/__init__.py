@@ -1,1 +1,1 @@
-"""Reading: readers of many partitions, subscriptions, wake-ups."""
+"""Reading: readers of many partitions, feeds of followers, wake-ups."""
