@@ -211,8 +211,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_disk_that_fills_up(small_disk: Path) -> None:
+def test_a_disk_that_fills_up(small_disk: Path, visit: Visit) -> None:
     server = ServerProcess(f"file:{small_disk}/store")
+    console = ConsoleProcess(server.url)
     try:
         with headrace.connect(server.url) as client:
             client.create_topic("orders")
@@ -226,7 +227,9 @@ def test_a_disk_that_fills_up(small_disk: Path) -> None:
             assert status.code == 1 and "critical the store: " in status.out
             text = httpx.get(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE_SECONDS).text
             assert alerts(parse(text)) == {"DiskAlmostFull"}
+            shows(visit("/", console.url), {("disk_almost_full", Place("store"))})
             (small_disk / "ballast").unlink()
             eventually(lambda: client.describe_health().state == "fine")
     finally:
+        console.close()
         server.close()

@@ -8,6 +8,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+import headrace
 from headrace.console.pages.topic import settings
 from headrace.core.reports.pipelines import PipelineReport
 from headrace.core.topics.settings import TopicSettings
@@ -142,6 +143,21 @@ def test_pipelines_that_report(visit: Visit, site: Site) -> None:
     expect(page.locator("pre")).to_have_text("<b>column</b> missing")
     overview = visit("/")
     expect(overview.get_by_role("link", name="Pipeline land of orders")).to_be_visible()
+
+
+def test_who_is_connected_is_shown_and_who_the_members_of_a_group_are(visit: Visit, site: Site) -> None:
+    with (
+        headrace.connect(site.server.url, client_id="till <b>7</b>") as client,
+        client.consumer("orders", group="readers") as consumer,
+    ):
+        assert consumer.poll(timeout=60.0).num_rows
+        clients = visit("/server").locator(".hr-panel", has_text="Of this server, in the last minute")
+        row = clients.locator("tbody tr", has_text="till <b>7</b>").filter(has_text="orders as readers")
+        expect(row).to_have_count(1)
+        expect(clients.locator("tbody tr", has_text="headrace console").first).to_be_visible()
+        members = visit("/group?topic=orders&name=readers").locator(".q-table__container").last
+        expect(members.locator("tbody tr")).to_contain_text("till <b>7</b> on ")
+        expect(members.locator("tbody tr time")).not_to_be_empty()
 
 
 def test_the_servers_of_the_store(visit: Visit, site: Site) -> None:

@@ -118,11 +118,11 @@ def _client(address: ServerAddress, timeout_seconds: float) -> Client:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     _probe(url, [each.url for each in addresses], ca)
     # An empty token stands for none: `connect` would take that of the environment, which may be for another server.
-    token, name = address.token or "", _command()
+    token, name = address.token or "", running_command()
     return connect(url, token, root_certificates=ca, timeout_seconds=timeout_seconds, client_id=name)
 
 
-def _command() -> str | None:
+def running_command() -> str | None:
     """The command that runs, as operators see it in the list of clients: `headrace topic list`."""
     from typer._click.globals import get_current_context
 

@@ -17,9 +17,12 @@ import msgspec
 
 from headrace.cli.options.listen_address import is_wildcard
 from headrace.cli.remote.address import ServerAddress
+from headrace.cli.remote.connection import running_command
+from headrace.client.identity import own_identity
 from headrace.console.monitor.sample import Sample, parse
 from headrace.core.health.findings import Health, HealthFinding, merged
 from headrace.core.health.rules import silent
+from headrace.core.reports.clients import IDENTITY_HEADER
 from headrace.core.reports.descriptions import ServerDescription
 from headrace.wire.descriptions import ClientOut
 
@@ -113,7 +116,8 @@ def _answer(url: str, path: str, address: ServerAddress) -> bytes:
         connection = HTTPSConnection(host, parts.port, timeout=_TIMEOUT_SECONDS, context=tls_context(address.ca))
     else:
         connection = HTTPConnection(host, parts.port, timeout=_TIMEOUT_SECONDS)
-    headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
+    headers = {IDENTITY_HEADER: own_identity(running_command()).decode()}
+    headers |= {"Authorization": f"Bearer {address.token}"} if address.token else {}
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()

@@ -11,9 +11,10 @@ from headrace.console.pages.group_reset import ResetDialog
 from headrace.console.view import parts, text
 from headrace.console.view.charts import COLORS, Chart, range_toggle
 from headrace.console.view.frame import Frame
-from headrace.console.view.tables import MONO, Column, PagedTable, PageOrder, Row, ShortTable, cut
+from headrace.console.view.tables import MONO, TIME, Column, PagedTable, PageOrder, Row, ShortTable, cut
 from headrace.console.view.visit import Visit
 from headrace.core.errors import NotFound
+from headrace.core.reports.clients import ClientDescription, ClientMembership
 from headrace.core.reports.descriptions import GroupDescription
 from headrace.core.rights import Right
 from headrace.core.text import counted
@@ -30,6 +31,9 @@ _MEMBERS = (
     Column("name", "Member", slot=MONO, classes="hr-name"),
     Column("partitions", "Partitions", classes="hr-name"),
     Column("lag", "Lag", is_number=True),
+    Column("client", "Client", classes="hr-name"),
+    Column("address", "Address", slot=MONO, is_wide=True),
+    Column("polled", "Last poll", slot=TIME),
 )
 _REMOVE = Column(
     "remove",
@@ -68,6 +72,8 @@ class _Group:
     def __init__(self, visit: Visit, group: GroupDescription) -> None:
         self._visit = visit
         self._group = group
+        # By member the client that it is, where the server knows that.
+        self._clients: dict[str, tuple[ClientDescription, ClientMembership]] = {}
         may_manage = visit.session.may(Right.MANAGE, group.topic, group.name)
         with ui.element("div").classes("hr-bar"):
             with ui.element("div").classes("hr-grow"):
@@ -112,7 +118,14 @@ class _Group:
 
     async def show(self) -> None:
         """Show the group as it was last described."""
-        group = self._group
+        group, place = self._group, (self._group.topic.casefold(), self._group.name)
+        with self._visit.reporting(in_banner=True):
+            self._clients = {
+                each.member: (client, each)
+                for client in await self._visit.client.list_clients()
+                for each in client.members
+                if (each.topic.casefold(), each.group) == place
+            }
         self._lag.set(text.count(group.lag_messages), "messages")
         self._age.set(text.duration(group.lag_seconds) if group.lag_messages else "–")
         fixed = "" if group.consumers is None else f"of {group.consumers} by index"
@@ -129,7 +142,17 @@ class _Group:
         owned = self._group.members[name]
         named = ", ".join(map(str, owned[:_PARTITIONS_NAMED])) + (" …" if len(owned) > _PARTITIONS_NAMED else "")
         lag = sum(self._group.progress[each].lag_messages for each in owned if each in self._group.progress)
-        return {"key": name, "name": text.visible(name), "partitions": named or "none", "lag": text.count(lag)}
+        client, member = self._clients.get(name, (None, None))
+        said = "–" if client is None else f"{client.identity.client_id or '–'} on {client.identity.place or '–'}"
+        return {
+            "key": name,
+            "name": text.visible(name),
+            "partitions": named or "none",
+            "lag": text.count(lag),
+            "client": text.visible(said),
+            "address": "–" if client is None else text.visible(client.address),
+            "polled": "" if member is None or member.polled_us is None else text.iso(member.polled_us),
+        }
 
     def _show_chart(self) -> None:
         history, seconds = self._visit.history, float(self._range.value)

@@ -75,6 +75,10 @@ class ClientProducer:
     producer_id: str
 
 
+# A client that is connected calls more often than this: a heartbeat of a member, a long poll, an idle connection.
+RECENT_SECONDS: Final = 60
+
+
 @dataclass(frozen=True, slots=True)
 class ClientDescription:
     """A client of one server: who it is, since when it calls and when it last did, and what it reads and writes."""

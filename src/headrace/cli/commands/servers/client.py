@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,15 +11,13 @@ from headrace.cli.options.groups import with_option_groups
 from headrace.cli.options.shared import Json, ServerOptions
 from headrace.cli.terminal.output import print_json, print_line, print_note, print_table
 from headrace.core.limits import MICROSECONDS
+from headrace.core.reports.clients import RECENT_SECONDS
 from headrace.core.text import counted, duration_shown
 
 if TYPE_CHECKING:
     from headrace.wire.descriptions import ClientMemberOut, ClientOut
 
 app = typer.Typer(help="Show who is connected.", no_args_is_help=True)
-
-# A client that is connected calls more often than this: a member's heartbeat, a long poll, an idle connection.
-_RECENT_SECONDS: Final = 60
 
 
 @app.command("list", epilog="Examples: headrace client list; headrace client list --topic orders --json")
@@ -48,7 +46,7 @@ def list_clients(
         print_note(problem)
     if topic is not None:
         found = [each for each in found if is_at(each, topic)]
-    known, since_us = len(found), time.time_ns() // 1000 - _RECENT_SECONDS * MICROSECONDS
+    known, since_us = len(found), time.time_ns() // 1000 - RECENT_SECONDS * MICROSECONDS
     if not everyone:
         found = [each for each in found if each.seen_us >= since_us]
     if as_json:

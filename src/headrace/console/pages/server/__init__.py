@@ -1,1 +1,1 @@
-"""The server: which servers share the store, a check of the store, and the settings of each server."""
+"""The server: the servers of the store, who is connected, a check of the store, and the settings of each server."""

@@ -1,10 +1,11 @@
-"""Server: the servers of the store, the disk, a check of the store, settings, and what maintenance did."""
+"""Server: the servers of the store, the disk, clients, a check of the store, settings, and what maintenance did."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
 from headrace.console.pages.server.check import StoreCheckPanel
+from headrace.console.pages.server.clients import ClientsPanel
 from headrace.console.pages.server.settings import SettingsPanel
 from headrace.console.view import parts, text
 from headrace.console.view.frame import Frame
@@ -37,6 +38,9 @@ async def build(visit: Visit) -> None:
     page = _Server(visit)
     await page.refresh()
     visit.on_sample(page.refresh)
+    clients = ClientsPanel(visit)
+    await clients.refresh()
+    visit.on_sample(clients.refresh)
     if visit.session.may_administer:
         await _show_for_administrators(visit)
     else:
