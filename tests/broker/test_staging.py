@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,10 +21,13 @@ from headrace.core.errors import (
 from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import Staged
+from headrace.storage.disk.engine import DiskStore
+from headrace.storage.disk.options import DiskOptions
 from tests.broker.background import Background, eventually, open_gated, together, until_queued
 from tests.broker.clock import SettableClock
 from tests.broker.messages import batch, content, everything, numbered
 from tests.broker.sites import Site
+from tests.storage.disk.builders import FailingFiles
 
 
 def test_staged_rows_are_seen_only_once_they_are_published(broker: Broker) -> None:
@@ -389,3 +393,21 @@ def test_a_piece_that_is_lost_while_it_is_published_undoes_all_of_it(disk_site: 
         broker.drop_stages(topic, [staged.stage for staged in stages])
     broker.publish("orders", batch(b"1"))
     assert everything(disk_site.reopen(broker), "orders") == [b"0", b"1"]
+
+
+def test_a_large_commit_reads_its_stages_only_as_it_is_written(disk_site: Site) -> None:
+    """So it needs as much memory as a few frames, however large it is."""
+    files = FailingFiles()
+    broker = disk_site.open(DiskStore(disk_site.directory, DiskOptions(), files), **SMALL_FRAMES)
+    for topic in ("orders", "refunds"):
+        broker.create_topic(topic, partitions=2)
+    for topics in (["orders"], ["orders", "refunds"]):
+        staged = {topic: [broker.stage(topic, keyed(number * 8, 8)) for number in range(50)] for topic in topics}
+        files.calls.clear()
+        if len(topics) == 1:
+            assert broker.publish_staged("orders", staged["orders"]) == (400, 0)
+        else:
+            assert broker.commit_transaction(staged).messages == dict.fromkeys(topics, (400, 0))
+        ahead = list(accumulate({"map": 1, "write": -1}.get(call, 0) for call in files.calls))
+        assert files.calls.count("map") == 50 * len(topics)
+        assert max(ahead) <= 4
