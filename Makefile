@@ -71,7 +71,7 @@ demo-postgres: install  ## two servers on one PostgreSQL, one kill: twenty secon
 	$(BIN)/python examples/demo_postgres.py
 
 run: install  ## run a server with a console on ./headrace-data until Ctrl-C
-	$(BIN)/headrace serve --console --kafka 127.0.0.1:9092
+	$(BIN)/headrace serve --console --kafka 127.0.0.1:9092 --native 127.0.0.1:7073
 
 test: check  ## check the code, then run all tests
 	@echo '== 1 of 4: core'

@@ -51,6 +51,12 @@ def is_left_to_callers(producer: Producer) -> bool:
     return stream is not None and not stream._is_attended
 
 
+def is_waited_for(producer: Producer) -> bool:
+    """Whether a caller waits for an answer, which it will read."""
+    stream = producer._sender._stream
+    return stream is not None and stream._callers > 0
+
+
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[threading.Thread]]:
     """Which threads wrote messages and read answers."""
@@ -160,7 +166,7 @@ def test_a_connection_that_breaks_under_a_waiting_caller(client: Client, site: S
         eventually(lambda: b"once" in site.values())
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(future.exception, PATIENCE_SECONDS)
-            eventually(lambda: producer._sender._stream._is_read)  # type: ignore[union-attr]
+            eventually(lambda: is_waited_for(producer))
             site.proxy.cut()
             site.proxy.answers.set()
             error = waiting.result(PATIENCE_SECONDS)
@@ -197,7 +203,7 @@ def test_ctrl_c_while_a_caller_waits_loses_nothing(client: Client, site: Site) -
         with ThreadPoolExecutor(1) as pool:
 
             def interrupt() -> None:
-                eventually(lambda: stream._is_read)
+                eventually(lambda: is_waited_for(producer))
                 interrupt_main()
 
             interrupting = pool.submit(interrupt)
@@ -208,6 +214,33 @@ def test_ctrl_c_while_a_caller_waits_loses_nothing(client: Client, site: Site) -
         site.proxy.answers.set()
         assert future.result(PATIENCE_SECONDS).status == "written"
         assert producer._sender._stream is stream
+
+
+def test_a_signal_handler_may_close_the_producer_whose_answer_is_waited_for(client: Client, site: Site) -> None:
+    producer = client.producer("orders", timeout_seconds=PATIENCE_SECONDS)
+    begin(producer)
+    site.proxy.answers.clear()
+    futures = [producer.send(b"v")]
+
+    def close(*_: object) -> None:
+        futures.append(producer.send(b"last"))
+        site.proxy.answers.set()
+        assert futures[1].result(PATIENCE_SECONDS).status == "written"
+        producer.close()
+
+    before = signal.signal(signal.SIGINT, close)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+
+            def interrupt() -> None:
+                eventually(lambda: is_waited_for(producer))
+                interrupt_main()
+
+            interrupting = pool.submit(interrupt)
+            assert futures[0].result(PATIENCE_SECONDS).status == "written"
+            interrupting.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("method", ["write_message", "read_answer"])
@@ -243,7 +276,7 @@ def test_a_producer_that_is_closed_ends_those_who_wait(client: Client, site: Sit
     future = producer.send(b"v")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(future.exception, PATIENCE_SECONDS)
-        eventually(lambda: producer._sender._stream._is_read)  # type: ignore[union-attr]
+        eventually(lambda: is_waited_for(producer))
         producer.close()
         assert isinstance(waiting.result(PATIENCE_SECONDS), OutcomeUnknown)
     with pytest.raises(Closed):

@@ -4,7 +4,7 @@ A message that its sender waits for then passes through no other thread: `send` 
 answer. One reads at a time:
 
     the thread    as long as it is attended: at first, and whenever something is under way that no caller waits for
-    a caller      from `wait_for` until its answer is read, its time is over, or the stream is
+    a caller      otherwise: it waits in `wait_for` for something to arrive, and takes it if it is not attended by then
 
 A caller that finds the thread reading waits for that, once: then the thread leaves the answers to callers, and only
 looks a few times a second whether one was left behind: by a caller that gave up, or never asked. It reads again then,
@@ -71,7 +71,9 @@ class ProducerStream:
         self.failure: HeadraceError | None = None
         self.is_over = False
         self._turn = threading.Condition()
+        # Whether a thread takes an answer now, and how many callers wait for one.
         self._is_read = False
+        self._callers = 0
         self._is_attended = True
         # Whether a caller waited while the thread was reading, and how many answers were read.
         self._is_waited_for = False
@@ -138,30 +140,44 @@ class ProducerStream:
         """Read until this is decided or the time is over, unless another thread reads, which decides it."""
         fork.check(self._born, "this producer")
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        is_reader = False
+        is_counted = False
         try:
             with self._turn:
-                if self._is_read or self.is_over:
+                if self._is_attended or self.is_over:
                     self._is_waited_for = True
                     return
-                is_reader = self._is_read = True
-            while not outcome.is_decided and not self.is_over:
+                self._callers += 1
+                is_counted = True
+            while not (outcome.is_decided or self._is_attended or self.is_over):
                 left = _CHECK_SECONDS if deadline is None else min(_CHECK_SECONDS, deadline - time.monotonic())
                 assert self._direct is not None, "others have a thread that always reads"
                 if self._direct.has_answer(max(0.0, left)):
-                    self._take_one()
+                    self._take_one_as_caller()
                 elif left <= 0:
                     return
         finally:
-            if is_reader:
-                self._give_turn()
+            if is_counted:
+                with self._turn:
+                    self._callers -= 1
+                    is_left = not self._callers and self._has_unanswered()
+                if is_left:
+                    self.attend()
 
-    def _give_turn(self) -> None:
-        with self._turn:
-            self._is_read = False
-            self._is_attended = self._is_attended or self._has_unanswered()
-            if self._is_attended or self.is_over:
-                self._turn.notify_all()
+    def _take_one_as_caller(self) -> None:
+        """Read what has arrived, unless another thread does."""
+        is_reader = False
+        try:
+            with self._turn:
+                if self._is_read or self._is_attended or self.is_over:
+                    return
+                is_reader = self._is_read = True
+            self._take_one()
+        finally:
+            if is_reader:
+                with self._turn:
+                    self._is_read = False
+                    if self._is_attended or self.is_over:
+                        self._turn.notify_all()
 
     # Reading, by the thread
 
@@ -182,7 +198,7 @@ class ProducerStream:
                     self._is_read = True
                     return True
                 self._turn.wait(None if self._is_attended else _LOOK_SECONDS)
-                quiet = quiet + 1 if answers == self._answers and not self._is_read else 0
+                quiet = quiet + 1 if answers == self._answers and not self._callers else 0
                 answers = self._answers
                 if quiet >= _QUIET_LOOKS_MAX or (quiet > 1 and self._has_unanswered()):
                     self._is_attended = True
