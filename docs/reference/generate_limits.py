@@ -53,6 +53,8 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         "ANNOTATIONS_MAX": "annotations of a topic",
         "ANNOTATIONS_BYTES_MAX": "bytes of the annotations of a topic",
         "COMMIT_METADATA_BYTES_MAX": "what a client of Kafka may keep beside a committed offset",
+        "COMMIT_NOTES_FREE_BYTES": "what a group may keep beside its committed offsets in one topic in any case",
+        "COMMIT_NOTES_BYTES_MAX": "what groups with more may keep together in one topic; those of one caller a quarter",
     },
     "Topics, partitions, groups": {
         "PARTITIONS_MAX": "partitions of a topic",

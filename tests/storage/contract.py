@@ -280,6 +280,17 @@ class CatalogContract:
             catalog.write_groups([GroupWrite(topic_id, "a", offsets={0: number, 1: 1}, notes=again)])
             assert catalog.noted(topic_id, "a") == {0: (number, None), 1: (1, again[1]), 2: (2, None)}
 
+    def test_how_much_is_said_is_known_without_reading_it(self, place: Place) -> None:
+        topic, other = Topic(place).record.id, Topic(place, "other").record.id
+        catalog = place.store.catalog
+        said = {0: CommitNote(0, -1, b"\xc3\xa4" * 5), 1: CommitNote(0, -1, b""), 2: CommitNote(0, -1, b"12345")}
+        for topic_id, group in ((topic, "a"), (topic, "b"), (other, "a")):
+            notes = said if group == "a" else {0: said[0]}
+            catalog.write_groups([GroupWrite(topic_id, group, Group(group), dict.fromkeys(range(4), 0), notes)])
+        assert (catalog.note_lengths(topic, "a"), catalog.note_lengths(topic, "c")) == ({0: 10, 2: 5}, {})
+        assert catalog.note_sizes(topic, 0) == {"a": 15, "b": 10}
+        assert (catalog.note_sizes(topic, 10), catalog.note_sizes(topic, 15)) == ({"a": 15}, {})
+
     def test_changes_of_many_groups_are_stored_together_or_not_at_all(self, place: Place) -> None:
         topic_id, other_id = Topic(place).record.id, Topic(place, "other").record.id
         catalog = place.store.catalog

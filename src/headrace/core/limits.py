@@ -154,6 +154,9 @@ GRACE_SECONDS_MAX = 7 * 86_400
 
 # What a client of Kafka may keep beside a committed offset.
 COMMIT_METADATA_BYTES_MAX = 4096
+# What all partitions of a group may keep of that in any case, and what all groups of a topic may keep beyond.
+COMMIT_NOTES_FREE_BYTES = 4096
+COMMIT_NOTES_BYTES_MAX = 64 << 20
 
 SESSION_TIMEOUT_SECONDS = 30.0
 SESSION_TIMEOUT_SECONDS_MIN = 0.1

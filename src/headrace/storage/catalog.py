@@ -321,6 +321,24 @@ class Catalog:
         rows = self._do(lambda connection: connection.execute(query).all())
         return {row.partition: (row.queueoffset, note_of(row)) for row in rows}
 
+    def note_lengths(self, topic_id: int, group: str) -> dict[int, int]:
+        """The bytes of metadata of each commit of a group that has any."""
+        columns = all_consumers.c
+        query = select(columns.partition, func.length(columns.metadata)).where(
+            columns.topicid == topic_id, columns.groupname == group, columns.metadata.is_not(None)
+        )
+        rows = self._do(lambda connection: connection.execute(query).all())
+        return {partition: length for partition, length in rows if length}
+
+    def note_sizes(self, topic_id: int, above: int) -> dict[str, int]:
+        """The same of all groups of a topic that have more than this together, by group."""
+        columns = all_consumers.c
+        size = func.sum(func.length(columns.metadata))
+        query = select(columns.groupname, size).where(columns.topicid == topic_id, columns.metadata.is_not(None))
+        query = query.group_by(columns.groupname).having(size > above)
+        rows = self._do(lambda connection: connection.execute(query).all())
+        return {name: int(found) for name, found in rows}
+
     def all_offsets(self, topic_id: int) -> dict[str, dict[int, int]]:
         """The same for every group of a topic, those without committed offsets included."""
         consumers, groups = all_consumers.c, all_groups.c

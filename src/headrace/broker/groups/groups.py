@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from headrace.broker.clock import Clock
 from headrace.broker.cluster.servers import Servers
 from headrace.broker.groups.members import GroupMembers, Step, check_holder, put
+from headrace.broker.groups.note_room import NoteRoom
 from headrace.broker.groups.store import GroupDraft, GroupStore, held_by
 from headrace.broker.settings import BrokerSettings
 from headrace.broker.topics.topic import Topic
@@ -49,6 +50,7 @@ class Groups(GroupMembers):
         super().__init__(topic, store, announce, clock, servers, settings)
         # When each group last committed here, for metrics.
         self._last_commits_us: dict[str, int] = {}
+        self._note_room = NoteRoom(store)
 
     def settle(self) -> None:
         """Wait for the running change; after the end of the topic it is the last."""
@@ -108,6 +110,10 @@ class Groups(GroupMembers):
             for partition, (position, note) in noted.items()
             if partition < len(ends)
         }
+
+    def take_notes(self, name: str, notes: Mapping[int, CommitNote], owner: str) -> None:
+        """Count what a caller is about to say with a commit; InvalidInput if it is too much."""
+        self._note_room.take(name, notes, owner)
 
     def positions(self, name: str) -> Int64s:
         """The next offset to read of every partition: the committed one, or the oldest kept."""

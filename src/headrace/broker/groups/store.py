@@ -76,6 +76,10 @@ class GroupStore(Protocol):
 
     def noted(self, name: str) -> dict[int, tuple[int, CommitNote | None]]: ...
 
+    def note_lengths(self, name: str) -> dict[int, int]: ...
+
+    def note_sizes(self, above: int) -> dict[str, int]: ...
+
     def all_offsets(self) -> dict[str, dict[int, int]]: ...
 
     def standing(self, name: str) -> tuple[Group, dict[int, int]] | None: ...
@@ -145,6 +149,14 @@ class LocalGroupStore:
     def noted(self, name: str) -> dict[int, tuple[int, CommitNote | None]]:
         """The same, with what was said with each commit, which is in the catalog only."""
         return self._catalog.noted(self._topic.record.id, name)
+
+    def note_lengths(self, name: str) -> dict[int, int]:
+        """The bytes of what was said with each commit."""
+        return self._catalog.note_lengths(self._topic.record.id, name)
+
+    def note_sizes(self, above: int) -> dict[str, int]:
+        """The same by group, of those with more than this together."""
+        return self._catalog.note_sizes(self._topic.record.id, above)
 
     def all_offsets(self) -> dict[str, dict[int, int]]:
         """The same for all groups, not to be changed."""
@@ -343,6 +355,16 @@ class SharedGroupStore:
         """The committed offset of each partition that has one, with what was said with the commit."""
         self._topic.check_alive()
         return self._catalog.noted(self._topic.record.id, name)
+
+    def note_lengths(self, name: str) -> dict[int, int]:
+        """The bytes of what was said with each commit."""
+        self._topic.check_alive()
+        return self._catalog.note_lengths(self._topic.record.id, name)
+
+    def note_sizes(self, above: int) -> dict[str, int]:
+        """The same by group, of those with more than this together."""
+        self._topic.check_alive()
+        return self._catalog.note_sizes(self._topic.record.id, above)
 
     def all_offsets(self) -> dict[str, dict[int, int]]:
         """The committed offsets of all groups."""

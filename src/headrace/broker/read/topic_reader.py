@@ -225,6 +225,10 @@ class TopicReader:
         """What a client of Kafka is told of the commit of each partition that has one."""
         return self._groups.noted(check_group_name(group))
 
+    def take_notes(self, group: str, notes: Mapping[int, CommitNote], owner: str) -> None:
+        """Count what a client of Kafka is about to say with a commit; InvalidInput if a topic keeps no more of it."""
+        self._groups.take_notes(check_group_name(group), notes, owner)
+
     def commit_notes(
         self, group: str, offsets: Mapping[int, int], notes: Mapping[int, CommitNote], is_back: bool
     ) -> None:

@@ -10,6 +10,7 @@ import kafka
 import pytest
 from kafka.structs import OffsetAndMetadata
 
+from headrace.broker.groups import note_room
 from tests.protocols.kafka.conftest import Site
 from tests.protocols.kafka.raw import RawClient
 from tests.protocols.kafka.test_clients import PATIENCE_SECONDS, produce
@@ -89,6 +90,29 @@ def test_the_text_of_a_commit_is_kept(site: Site) -> None:
     (found,) = asking.committed([confluent.TopicPartition(topic, 0)], PATIENCE_SECONDS)
     assert (found.offset, found.metadata or "") == (3, "")
     asking.close()
+
+
+def test_texts_that_a_topic_has_no_room_for_are_refused(
+    site: Site, client: RawClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One who may only read could fill the catalog with them, in groups without number."""
+    monkeypatch.setattr(note_room, "COMMIT_NOTES_BYTES_MAX", 4 * METADATA_BYTES_MAX)
+    topic = "full"
+    site.broker.create_topic(topic, 3)
+    text = "x" * METADATA_BYTES_MAX
+    for texts, codes in (
+        ((text, None, None), (NONE, NONE, NONE)),
+        ((None, text, "y"), (NONE, OFFSET_METADATA_TOO_LARGE, OFFSET_METADATA_TOO_LARGE)),
+    ):
+        partitions = [
+            {"partition_index": number, "committed_offset": 0, "committed_metadata": said}
+            for number, said in enumerate(texts)
+        ]
+        topics = [{"name": topic, "partitions": partitions}]
+        fields = {"group_id": topic, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+        (answer,) = client.call(OFFSET_COMMIT, 8, **fields).topics
+        assert tuple(each.error_code for each in answer.partitions) == codes
+    assert "a commit of 'anyone' to topic 'full' was refused: metadata of commits" in caplog.text
 
 
 @pytest.mark.parametrize("offset", [-1, -2, -(1 << 63)])

@@ -8,6 +8,7 @@ partition (`core/groups/notes.py`). What is named twice is looked at once, and m
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -27,6 +28,7 @@ from headrace.core.groups.notes import NO_EPOCH, CommitNote
 from headrace.core.limits import COMMIT_METADATA_BYTES_MAX
 from headrace.core.names import check_group_name, composed, topic_key
 from headrace.core.rights import Right
+from headrace.edge.envelope.repeated_warnings import RepeatedWarnings
 from headrace.edge.groups import ALL_TOPICS
 from headrace.protocols.kafka.apis.call import LOOP_ELEMENTS_MAX, Call, in_turns
 from headrace.protocols.kafka.apis.groups.members import code_named
@@ -44,6 +46,9 @@ _NOTHING: Final = CommitNote(-1)
 _PIECE_BYTES: Final = 1 << 20
 # Partitions of a commit that moved back which the audit log shows.
 _SHOWN_MAX: Final = 20
+
+# A client is told a code only.
+_refused: Final = RepeatedWarnings(logging.getLogger(__name__), "commits of Kafka clients were refused")
 
 Codes = dict[int, ErrorCode]
 Notes = dict[int, CommitNote]
@@ -155,6 +160,16 @@ def _commit(call: Call, topic: str, group: str, notes: Notes) -> Codes:
             codes[partition] = ErrorCode.unknown_topic_or_partition
         elif len(note.metadata) > COMMIT_METADATA_BYTES_MAX:
             codes[partition] = ErrorCode.offset_metadata_too_large
+    said = {
+        partition: note for partition, note in notes.items() if note.metadata and codes[partition] == ErrorCode.none
+    }
+    try:
+        broker.reader(topic).take_notes(group, said, call.principal.name)
+    except InvalidInput as error:
+        _refused.warn(f"a commit of {call.principal.name!r} to topic {topic!r} was refused: {error}")
+        codes |= dict.fromkeys(said, ErrorCode.offset_metadata_too_large)
+    except HeadraceError as error:
+        return dict.fromkeys(notes, code_of(error))
     good = {
         partition: note.position(known[partition][1])
         for partition, note in notes.items()
