@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from headrace.broker import Broker
 from headrace.broker.read.topic_reader import TopicReader
-from headrace.core.errors import InvalidInput
 from headrace.core.reports.clients import ClientIdentity
 from headrace.edge.access import Gate, Leases, Principal
 from headrace.edge.bridge import Bridge
@@ -128,8 +127,3 @@ def check_partition(reader: TopicReader, partition: int) -> None:
     """Raise for a partition that does not exist."""
     if not 0 <= partition < reader.partitions:
         raise CursusRefusal("partition_not_found", partition=partition)
-
-
-def as_refusal(error: InvalidInput, code: str) -> CursusRefusal:
-    """A value that breaks a rule, as a refusal with a code of its own."""
-    return CursusRefusal(code, reason=str(error))

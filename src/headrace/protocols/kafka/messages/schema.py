@@ -23,7 +23,6 @@ from types import NoneType, UnionType
 from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
 
 # How numbers are written.
 NUMBERS: Final = {
@@ -91,12 +90,6 @@ class MessageSchema:
 
     struct: Struct
     has_flexible_header: bool
-
-
-def versions_of(api_key: int) -> range:
-    """The versions of an API that kio knows."""
-    known = schema_name_map[api_key_map[api_key]]
-    return range(min(known), max(known) + 1)
 
 
 @cache
