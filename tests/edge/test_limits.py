@@ -392,8 +392,6 @@ def test_what_a_store_may_have_is_refused_over_both_protocols(tmp_path: Path) ->
             client.put(path_of("topics", "t", "groups", "h"), json={}),
             client.put(f"{groups}/members/two", json={}),
         ]
-        answers = [answer for answer in answers if answer.status_code != 405]
-        assert len(answers) == 4
         for answer in answers:
             # Waiting does not help, so nobody is told to.
             assert not problem(answer, 429, "quota_exceeded")["retry"]
