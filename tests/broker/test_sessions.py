@@ -165,8 +165,14 @@ def two(shared_site: Site) -> tuple[Broker, Broker]:
     first.create_topic("orders", partitions=2)
     first.join_group("orders", "g", "ann", session_timeout_seconds=10)
     second.join_group("orders", "g", "bob", session_timeout_seconds=100)
-    told = first.heartbeat("orders", "g", "ann")
-    first.heartbeat("orders", "g", "ann", told.generation, told.partitions)
+
+    def is_shared() -> bool:
+        told = first.heartbeat("orders", "g", "ann")
+        first.heartbeat("orders", "g", "ann", told.generation, told.partitions)
+        return all(each.describe_group("orders", "g").members == {"ann": [0], "bob": [1]} for each in (first, second))
+
+    # A server may hear late of what happened at the other.
+    eventually(is_shared)
     for each in (first, second):
         each.maintenance.run_all()
     return first, second

@@ -407,7 +407,7 @@ def test_what_a_store_may_have_is_refused_over_both_protocols(tmp_path: Path) ->
         assert place.broker.list_topics() == ["t"]
         counted = place.limits.limited()
         names = ("topics_max", "partitions_max", "groups_per_topic_max", "members_per_group_max")
-        assert [counted["greedy", f"broker.{name}"] for name in names] == [3, 2, 2, 2]
+        assert [counted["greedy", f"broker.{name}"] for name in names] == [4, 2, 2, 2]
 
 
 # Metrics
