@@ -40,7 +40,7 @@ def _described(broker: Broker, name: str, request: topic.DescribeConsumerRequest
     group, node = broker.describe_group(name, request.consumer), node_of(broker.servers.id)
     own = entry(found.name, scheme.Entry.Type.TOPIC)
     own.name = f"{own.name}/{request.consumer}"
-    result = topic.DescribeConsumerResult(self=own, consumer=consumer_of(broker, found, request.consumer))
+    result = topic.DescribeConsumerResult(self=own, consumer=consumer_of(found, request.consumer, group.important))
     stats = partition_stats(broker, found, node) if request.include_stats else None
     for partition in range(found.partitions):
         info = result.partitions.add(partition_id=partition, active=True)

@@ -228,8 +228,9 @@ def _described(broker: Broker, name: str, request: topic.DescribeTopicRequest) -
         attributes=dict(given.attributes),
         metering_mode=given.metering_mode,
     )
-    for group in found.groups:
-        result.consumers.append(consumer_of(broker, found, group))
+    # Of a shared store, as another server has just changed them.
+    for group in broker.topics.find(found.name).groups.all():
+        result.consumers.append(consumer_of(found, group.name, group.important))
     stats = partition_stats(broker, found, node) if request.include_stats else None
     for partition in range(found.partitions):
         info = result.partitions.add(partition_id=partition, active=True)
@@ -258,10 +259,10 @@ def partitioning_of(given: topic.CreateTopicRequest, partitions: int) -> topic.P
     return settings
 
 
-def consumer_of(broker: Broker, found: TopicDescription, group: str) -> topic.Consumer:
+def consumer_of(found: TopicDescription, group: str, important: bool) -> topic.Consumer:
     """A consumer with what is kept of it."""
     consumer = kept.kept_consumer(found.settings.annotations, group)
-    consumer.important = broker.topics.find(found.name).groups.known(group).important
+    consumer.important = important
     consumer.supported_codecs.SetInParent()
     consumer.read_from.SetInParent()
     if "_service_type" not in consumer.attributes:
