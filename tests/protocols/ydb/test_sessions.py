@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import pytest
 
 from tests.protocols.ydb.raw import (
@@ -88,6 +89,15 @@ def test_a_partition_that_is_written_too_fast_is_acknowledged_later(raw: RawYdb,
     change = topic.AlterTopicRequest(path=limited, set_partition_write_speed_bytes_per_second=0)
     assert raw.call("AlterTopic", change).status == Status.SUCCESS
     assert outcomes(put(slow, [2], b"x" * 100_000)) == [(2, "written")]
+
+
+def test_a_message_that_ydb_would_not_receive_is_refused_by_grpc(raw: RawYdb, path: str) -> None:
+    stream, _ = raw.writer(path)
+    stream.send(write_request=Write.WriteRequest(messages=[MessageData(seq_no=1, data=bytes(63 << 20))], codec=1))
+    with pytest.raises(grpc.RpcError) as caught:
+        stream.receive()
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "larger than max" in caught.value.details()
 
 
 def test_a_session_without_a_producer_deduplicates_nothing(raw: RawYdb, path: str) -> None:

@@ -51,6 +51,8 @@ _CLIENT_PING_MS: Final = 5_000
 _CALLS_PER_CONNECTION: Final = 1_000
 # The set of gRPC's own compressions that has none of them.
 _UNCOMPRESSED: Final = 1
+# As YDB's own servers: SDKs expect that larger messages are refused by gRPC.
+_RECEIVE_BYTES_MAX: Final = 64_000_000
 # A response holds one message at least, with its attributes.
 _SEND_BYTES_MAX: Final = 128 << 20
 
@@ -134,7 +136,7 @@ class YdbServer(LoopServer):
         return [
             # A port that is in use is an error, not a share of its connections.
             ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", self._settings.request_bytes_max),
+            ("grpc.max_receive_message_length", min(self._settings.request_bytes_max, _RECEIVE_BYTES_MAX)),
             ("grpc.max_send_message_length", _SEND_BYTES_MAX),
             ("grpc.max_concurrent_streams", _CALLS_PER_CONNECTION),
             # What a message takes is what arrived of it: codecs of YDB's messages are not concerned.

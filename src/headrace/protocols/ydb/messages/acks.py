@@ -51,20 +51,22 @@ def acks_of(seqnos: Sequence[int], receipts: Receipts) -> bytes:
     return bytes(_WriteResponse(acks=acks).SerializeToString())
 
 
+# Go's client needs all of it.
+_STATISTICS: Final = _WriteResponse.WriteStatistics(
+    persisting_time=Duration(),
+    min_queue_wait_time=Duration(),
+    max_queue_wait_time=Duration(),
+    partition_quota_wait_time=Duration(),
+    topic_quota_wait_time=Duration(),
+)
+_HEAD: Final = _FromServer(status=Status.SUCCESS).SerializeToString() + bytes((_RESPONSE,))
+
+
 def write_response(partition: int, acks: bytes | bytearray) -> bytes:
     """A message with the acks of some requests."""
-    # Go's client needs all of it.
-    statistics = _WriteResponse.WriteStatistics(
-        persisting_time=Duration(),
-        min_queue_wait_time=Duration(),
-        max_queue_wait_time=Duration(),
-        partition_quota_wait_time=Duration(),
-        topic_quota_wait_time=Duration(),
-    )
-    rest = _WriteResponse(partition_id=partition, write_statistics=statistics).SerializeToString()
+    rest = _WriteResponse(partition_id=partition, write_statistics=_STATISTICS).SerializeToString()
     size = _varints(np.array([len(acks) + len(rest)], np.int64)).tobytes()
-    head = _FromServer(status=Status.SUCCESS).SerializeToString()
-    return b"".join((head, bytes((_RESPONSE,)), size, acks, rest))
+    return b"".join((_HEAD, size, acks, rest))
 
 
 def _written(seqnos: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> bytes:

@@ -75,7 +75,8 @@ def decoded(data: bytes) -> Any:
     if message.WhichOneof("client_message") != "write_request":
         return message
     request = message.write_request
-    return ClientMessages(request.messages, request.codec, request.HasField("tx"))
+    # As a list: a repeated field makes an object of each message whenever it is walked through.
+    return ClientMessages(list(request.messages), request.codec, request.HasField("tx"))
 
 
 def _cut(data: memoryview) -> ClientMessages:
