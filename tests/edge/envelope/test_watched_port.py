@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.core.rights import ANYONE
 from headrace.edge.envelope import watched_port
 from headrace.edge.envelope.watched_port import WatchedPort
 
@@ -185,6 +186,19 @@ def test_what_all_callers_bring_is_bounded(port: Port) -> None:
         watch.know(name, f"till-{number}")
     watch.look()
     assert [is_ended(client) for client, _ in found] == [False, True, False]
+
+
+def test_callers_of_a_server_without_tokens_have_everything(port: Port) -> None:
+    watch = WatchedPort(port.number, "flight", SHARE)
+    found = [port.connect(size * PIECE) for size in (6, 1, 11)]
+    for _, name in found:
+        watch.know(name, ANYONE.name)
+    watch.look()
+    assert not any(is_ended(client) for client, _ in found)
+    more, name = port.connect(4 * PIECE)
+    watch.know(name, ANYONE.name)
+    watch.look()
+    assert [is_ended(client) for client in (*(each for each, _ in found), more)] == [False, False, True, False]
 
 
 def test_what_the_process_does_not_hold_was_delivered(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from headrace.core.rights import ANYONE
 from headrace.edge.envelope import allocator
 from headrace.edge.envelope.port_sockets import Peer, PortSockets, memory_bytes, peer_of
 from headrace.edge.envelope.repeated_warnings import RepeatedWarnings
@@ -212,6 +213,9 @@ class WatchedPort:
             else:
                 by_caller.setdefault(connection.caller, {})[number] = connection
         for caller, own in by_caller.items():
+            if caller == ANYONE.name:
+                # Without tokens all callers are one, and have everything.
+                continue
             for number in list(own)[CALLER_CONNECTIONS_MAX:]:
                 del own[number]
                 self._end(number, f"{caller!r} has {CALLER_CONNECTIONS_MAX} connections that are older")
