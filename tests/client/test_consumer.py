@@ -37,7 +37,7 @@ def until_read_ahead(consumer: Consumer, count: int) -> None:
     """Wait until so many messages are here before they are asked for."""
     prefetch = consumer._intake._prefetch
     assert prefetch is not None
-    eventually(lambda: sum(batch.num_rows for batch in list(prefetch._batches)) == count)
+    eventually(lambda: sum(batch.num_rows for batch, _ in list(prefetch._batches)) == count)
 
 
 def test_consumer_without_a_group_reads_all_partitions_and_what_comes(client: Client) -> None:

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 # among the partitions, and a batch of a few hundred messages costs the server as much as one of thousands.
 _SHARE: Final = 2
 _WAIT_SECONDS_MAX: Final = 1.0
+_SMALL_BYTES: Final = 4096
 
 
 class Prefetch:
@@ -58,7 +59,8 @@ class Prefetch:
         # Called when `take` may have something, for those who wait for several.
         self._news = news
         self._changed = threading.Condition()
-        self._batches: deque[pa.RecordBatch] = deque()
+        # With the size of each.
+        self._batches: deque[tuple[pa.RecordBatch, int]] = deque()
         self._bytes = 0
         self._error: HeadraceError | None = None
         # Whether the stream that is followed has given anything, and when the server opened it; the thread's own.
@@ -83,8 +85,8 @@ class Prefetch:
                     return None
                 # Not for ever: a signal handler may wake just before the wait.
                 self._changed.wait(_WAIT_SECONDS_MAX if left is None else min(left, _WAIT_SECONDS_MAX))
-            batch = self._batches.popleft()
-            self._bytes -= batch.nbytes
+            batch, size = self._batches.popleft()
+            self._bytes -= size
             self._changed.notify_all()
             return batch
 
@@ -158,12 +160,13 @@ class Prefetch:
     def _keep(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
+        positions, size = positions_behind(batch), _size_of(batch)
         with self._changed:
             while self._bytes >= self._bytes_max and not self._stop.is_set():
                 self._changed.wait()
-            self._positions.update(positions_behind(batch))
-            self._batches.append(batch)
-            self._bytes += batch.nbytes
+            self._positions.update(positions)
+            self._batches.append((batch, size))
+            self._bytes += size
             self._tell()
 
     def _tell(self) -> None:
@@ -177,3 +180,9 @@ class Prefetch:
             raise late
         logger.warning("%s; reading continues at the oldest message kept", late)
         self._positions[late.partition] = late.start
+
+
+def _size_of(batch: pa.RecordBatch) -> int:
+    """The bytes of a batch; for a small one those of its buffers, which may be more, but are much cheaper to get."""
+    size: int = batch.get_total_buffer_size()
+    return size if size <= _SMALL_BYTES else batch.nbytes

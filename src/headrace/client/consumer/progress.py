@@ -98,6 +98,8 @@ class ReadProgress:
 
 def positions_behind(batch: pa.RecordBatch) -> dict[int, int]:
     """The next offset of each partition that a batch has rows of."""
+    if batch.num_rows == 1:
+        return {batch.column("partition")[0].as_py(): batch.column("offset")[0].as_py() + 1}
     partitions = plain_values(batch.column("partition"), np.int32)
     offsets = plain_values(batch.column("offset"), np.int64)
     # The rows of a partition are in order, so its last row is where its run ends last.

@@ -77,7 +77,8 @@ class FollowStream:
             batch = stream.read()
             if batch is not None:
                 self._positions.update(positions_behind(batch))
-                self._small = self._small + 1 if batch.nbytes < _SMALL_BYTES else 0
+                if not isinstance(stream, NoticedFollow):
+                    self._small = self._small + 1 if batch.nbytes < _SMALL_BYTES else 0
                 return batch
             if self._is_cancelled or not (isinstance(stream, NoticedFollow) and stream.is_behind):
                 return None
