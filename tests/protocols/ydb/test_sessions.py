@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
+from ydb._grpc.common import ydb_discovery_v1_pb2_grpc as discovery_grpc
+from ydb._grpc.common.protos import ydb_discovery_pb2 as discovery
 
 from tests.protocols.ydb.raw import (
     MessageData,
@@ -98,6 +100,17 @@ def test_a_message_that_ydb_would_not_receive_is_refused_by_grpc(raw: RawYdb, pa
         stream.receive()
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "larger than max" in caught.value.details()
+
+
+def test_partitions_are_at_servers_that_clients_are_told_of(raw: RawYdb, path: str) -> None:
+    wide = created(raw, f"{path}-located", partitions=3)
+    described = raw.call("DescribeTopic", topic.DescribeTopicRequest(path=wide, include_location=True))
+    found = topic.DescribeTopicResult.FromString(described.result.value)
+    listed = discovery_grpc.DiscoveryServiceStub(raw.channel).ListEndpoints(
+        discovery.ListEndpointsRequest(database="/local"), metadata=raw.metadata, timeout=30
+    )
+    nodes = {each.node_id for each in discovery.ListEndpointsResult.FromString(listed.operation.result.value).endpoints}
+    assert {each.partition_location.node_id for each in found.partitions} == nodes
 
 
 def test_a_session_without_a_producer_deduplicates_nothing(raw: RawYdb, path: str) -> None:

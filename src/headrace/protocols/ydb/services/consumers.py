@@ -16,7 +16,7 @@ from headrace.edge.access import Principal
 from headrace.protocols.ydb.call import OpenSession, YdbCall
 from headrace.protocols.ydb.names import topic_of
 from headrace.protocols.ydb.services.directories import entry
-from headrace.protocols.ydb.services.discovery import node_of
+from headrace.protocols.ydb.services.discovery import node_of, nodes_of_partitions
 from headrace.protocols.ydb.services.topics import (
     GENERATION,
     consumer_of,
@@ -42,10 +42,11 @@ def _described(broker: Broker, name: str, request: topic.DescribeConsumerRequest
     own.name = f"{own.name}/{request.consumer}"
     result = topic.DescribeConsumerResult(self=own, consumer=consumer_of(found, request.consumer, group.important))
     stats = partition_stats(broker, found, node) if request.include_stats else None
+    nodes = nodes_of_partitions(broker, found.partitions) if request.include_location else []
     for partition in range(found.partitions):
         info = result.partitions.add(partition_id=partition, active=True)
         if request.include_location:
-            info.partition_location.CopyFrom(topic.PartitionLocation(node_id=node, generation=GENERATION))
+            info.partition_location.CopyFrom(topic.PartitionLocation(node_id=nodes[partition], generation=GENERATION))
         progress = group.progress.get(partition)
         if stats is None or progress is None:
             continue

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 from zlib import crc32
 
+from headrace.broker import Broker
 from headrace.protocols.ydb.call import SharedParts, YdbCall
 from headrace.protocols.ydb.stubs import auth, discovery
 
@@ -21,6 +22,13 @@ _NODE_MAX: Final = (1 << 31) - 1
 def node_of(server_id: str) -> int:
     """The number of a server, which is never 0."""
     return crc32(server_id.encode()) % _NODE_MAX + 1
+
+
+def nodes_of_partitions(broker: Broker, partitions: int) -> list[int]:
+    """Where each partition is, which all servers tell alike: those that speak this protocol take turns."""
+    nodes = sorted(node_of(each.id) for each in broker.servers.list() if each.addresses.get("ydb"))
+    nodes = nodes or [node_of(broker.servers.id)]
+    return [nodes[partition % len(nodes)] for partition in range(partitions)]
 
 
 async def list_endpoints(call: YdbCall, request: discovery.ListEndpointsRequest) -> discovery.ListEndpointsResult:

@@ -21,7 +21,7 @@ from headrace.protocols.ydb.call import YdbCall
 from headrace.protocols.ydb.names import topic_of
 from headrace.protocols.ydb.services import kept
 from headrace.protocols.ydb.services.directories import entry
-from headrace.protocols.ydb.services.discovery import node_of
+from headrace.protocols.ydb.services.discovery import node_of, nodes_of_partitions
 from headrace.protocols.ydb.statuses import Status, YdbRefusal
 from headrace.protocols.ydb.stubs import scheme, topic
 
@@ -232,12 +232,13 @@ def _described(broker: Broker, name: str, request: topic.DescribeTopicRequest) -
     for group in broker.topics.find(found.name).groups.all():
         result.consumers.append(consumer_of(found, group.name, group.important))
     stats = partition_stats(broker, found, node) if request.include_stats else None
+    nodes = nodes_of_partitions(broker, found.partitions) if request.include_location else []
     for partition in range(found.partitions):
         info = result.partitions.add(partition_id=partition, active=True)
         if stats is not None:
             info.partition_stats.CopyFrom(stats[partition])
         if request.include_location:
-            info.partition_location.CopyFrom(topic.PartitionLocation(node_id=node, generation=GENERATION))
+            info.partition_location.CopyFrom(topic.PartitionLocation(node_id=nodes[partition], generation=GENERATION))
     if stats is not None:
         total = result.topic_stats
         total.store_size_bytes = found.bytes_stored
