@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 
 def counted(count: int, noun: str) -> str:
     """1 message, 2 messages, 1,000 batches."""
@@ -34,5 +32,8 @@ def duration_shown(seconds: float) -> str:
 
 def time_shown(time_us: int) -> str:
     """Format a time for people, in UTC."""
+    # Commands that show no time start without it.
+    import numpy as np
+
     seconds = np.datetime64(time_us // 1_000_000, "s")
     return f"{seconds} UTC".replace("T", " ", 1)
