@@ -14,13 +14,13 @@ import pytest
 
 from headrace.core.limits import PARTITIONS_MAX
 from headrace.protocols.cursus.commands.table import PUBLIC, SERVED
+from headrace.protocols.cursus.settings import FRAME_BYTES_MAX
 from tests.hostile.cost import KEPT_BYTES_MAX, Attack, Trial
 from tests.hostile.cursus_requests import SERVED_TEXTS, enveloped, framed, login
 from tests.hostile.target import GROUP, NARROW, WIDE, Address
 from tests.protocols.cursus.raw import batch, records
 
 ANSWER_SECONDS = 20.0
-REQUEST_BYTES = 16 << 20
 KEPT = 4
 
 
@@ -58,15 +58,15 @@ def test_a_request_of_every_command_is_known() -> None:
 
 
 ATTACKS = {
-    "a million keys": filled("LIST " + "k1=v " * 200, REQUEST_BYTES),
+    "a million keys": filled("LIST " + "k1=v " * 200, FRAME_BYTES_MAX),
     "a million words": filled("BATCH_COMMIT topic=t group=g member=m generation=1 " + "P1:1 " * 50_000, 256 << 10),
-    "a long word": filled("x" * 1000, REQUEST_BYTES),
+    "a long word": filled("x" * 1000, FRAME_BYTES_MAX),
     "a long name": framed(struct.pack(">H", 65_535) + b"x" * 65_535 + b"LIST"),
     "a long topic": framed(enveloped("METADATA topic=" + "\u00fc" * 100_000)),
     "a long member": framed(enveloped(f"JOIN_GROUP topic={NARROW} group=g member=" + "m" * 200_000)),
     "a long key": framed(enveloped(f"PUBLISH topic={NARROW} producerId=p key={'k' * 200_000} message=x")),
-    "a long message": filled(f"PUBLISH topic={NARROW} producerId=p partition=0 message=" + "x" * 1000, REQUEST_BYTES),
-    "a message of blanks": framed(enveloped("PUBLISH topic=t message=" + " " * (REQUEST_BYTES - 100))),
+    "a long message": filled(f"PUBLISH topic={NARROW} producerId=p partition=0 message=" + "x" * 1000, FRAME_BYTES_MAX),
+    "a message of blanks": framed(enveloped("PUBLISH topic=t message=" + " " * (FRAME_BYTES_MAX - 100))),
     "many messages": framed(enveloped("PUBLISH " + "xmessage=" * 1_500_000)),
     "many records": framed(batch(NARROW, records(300_000, producer=""))),
     "many numbered records": framed(batch(NARROW, records(200_000), is_idempotent=True)),
@@ -84,7 +84,7 @@ ATTACKS = {
         )
     ),
     "a frame of 2^32 - 1 bytes": struct.pack(">I", (1 << 32) - 1) + b"x" * 1000,
-    "a frame above the limit": struct.pack(">I", REQUEST_BYTES + 1) + b"x" * 1000,
+    "a frame above the limit": struct.pack(">I", FRAME_BYTES_MAX + 1) + b"x" * 1000,
 }
 
 

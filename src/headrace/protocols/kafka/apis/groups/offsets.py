@@ -153,6 +153,7 @@ def _commit(call: Call, topic: str, group: str, notes: Notes) -> Codes:
     try:
         call.principal.require("commit", topic, group)
         known = broker.offsets(topic)
+        reader = broker.reader(topic)
     except HeadraceError as error:
         return dict.fromkeys(notes, code_of(error))
     for partition, note in notes.items():
@@ -164,7 +165,7 @@ def _commit(call: Call, topic: str, group: str, notes: Notes) -> Codes:
         partition: note for partition, note in notes.items() if note.metadata and codes[partition] == ErrorCode.none
     }
     try:
-        broker.reader(topic).take_notes(group, said, call.principal.name)
+        reader.take_notes(group, said, call.principal.name)
     except InvalidInput as error:
         _refused.warn(f"a commit of {call.principal.name!r} to topic {topic!r} was refused: {error}")
         codes |= dict.fromkeys(said, ErrorCode.offset_metadata_too_large)
@@ -180,7 +181,7 @@ def _commit(call: Call, topic: str, group: str, notes: Notes) -> Codes:
         back = {partition: offset for partition, offset in good.items() if offset < committed.get(partition, 0)}
         forth = {partition: offset for partition, offset in good.items() if partition not in back}
         if forth:
-            broker.reader(topic).commit_notes(group, forth, notes, is_back=False)
+            reader.commit_notes(group, forth, notes, is_back=False)
         good = back
         if back:
             _move_back(call, topic, group, committed, back, notes)
