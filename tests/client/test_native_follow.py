@@ -12,6 +12,7 @@ from headrace.client import Client, Consumer, connect
 from headrace.client.transport import following, native
 from headrace.protocols.native.follow import LOOK_BYTES
 from headrace.protocols.native.settings import NativeSettings
+from headrace.wire.native import HEAD_BYTES
 from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.client.test_native import Site, batch_of, site_of
 
@@ -104,6 +105,18 @@ def test_a_reader_that_is_slow_takes_no_more_than_its_credit(
         eventually(lambda: site.limits.traffic["native"].bytes_out > sent + 10_000)
         assert site.limits.traffic["native"].bytes_out < sent + 1_000_000
         assert len(take(consumer, 50_000)) == 50_000
+
+
+def test_the_credit_of_a_follower_never_runs_out(site: Site, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of every frame all is given back, its head too: what is kept of each would be all of it in the end.
+    monkeypatch.setattr(native, "_CREDIT_BYTES", 2_000)
+    with client.consumer("orders") as consumer:
+        assert not consumer.poll(timeout=0.0).num_rows
+        eventually(lambda: wire(consumer) == "native")
+        for number in range(2_000 // HEAD_BYTES + 1):
+            site.broker.publish("orders", batch_of(number, 1))
+            assert take(consumer, 1) == [b"%d" % number]
+        assert wire(consumer) == "native"
 
 
 def test_a_connection_that_is_cut_loses_nothing_and_repeats_nothing(site: Site, client: Client) -> None:

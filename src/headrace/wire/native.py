@@ -26,6 +26,8 @@ from headrace.core.limits import ATTRIBUTES_PER_MESSAGE_MAX
 
 VERSION: Final = 1
 SIZE: Final = struct.Struct(">i")
+# What a frame has before its content: its length, and what it is.
+HEAD_BYTES: Final = SIZE.size + 1
 # What a client may send before it is known.
 HELLO_BYTES_MAX: Final = 16 << 10
 
@@ -34,7 +36,7 @@ HELLO, UPLOAD, MESSAGE, BATCH, END, FOLLOW, MORE = b"h", b"u", b"m", b"b", b".",
 # From the server.
 WELCOME, RECEIPT, RECEIPTS, REFUSED, DONE, ROWS, BEHIND = b"w", b"r", b"R", b"e", b"d", b"B", b"l"
 
-# How many bytes of ROWS a client takes, at first and from then on; more than the most counts as that.
+# How many bytes of ROWS a client takes, heads included, at first and from then on; more than the most counts as that.
 CREDIT: Final = struct.Struct(">q")
 CREDIT_BYTES_MAX: Final = 64 << 20
 # What a frame that says so has.

@@ -263,7 +263,7 @@ class NativeFollow:
         try:
             kind, content = self._connection.receive()
             if kind == native.ROWS:
-                self._take_more(len(content))
+                self._take_more(native.HEAD_BYTES + len(content))
                 return pa.ipc.read_record_batch(pa.py_buffer(content), READ_SCHEMA)
             if kind == native.REFUSED:
                 raise _error_of(content)
