@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from headrace.broker import Broker
 from headrace.client import Client
-from headrace.core.errors import Closed, HeadraceError, InvalidInput, InvalidMessage
+from headrace.core.errors import Closed, HeadraceError, InvalidInput, InvalidMessage, Unreachable
+from headrace.core.limits import PRODUCER_BATCH_BYTES
+from headrace.core.reports.descriptions import Staged
 
 
 def values(client: Client, topic: str) -> list[bytes]:
@@ -123,6 +128,57 @@ def test_a_commit_whose_answer_was_lost_may_be_asked_for_again(client: Client, t
             key = first.key
         assert client.commit_transaction(stages, commit_key=key).last_number == number
     assert [values(client, topic) for topic in topics] == [[], [b"0", b"1"], [b"0", b"1"]]
+
+
+def refuse_stage(monkeypatch: pytest.MonkeyPatch, client: Client, number: int) -> None:
+    """Have one of the next calls that put messages aside fail, by its number."""
+    stage, calls = client.stage, count()
+
+    def refusing(*given: Any) -> Staged:
+        if next(calls) == number:
+            raise Unreachable("the server", "it is down")
+        return stage(*given)
+
+    monkeypatch.setattr(client, "stage", refusing)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_commit_that_failed_before_it_was_asked_for_commits_all_of_it_when_called_again(
+    client: Client, topics: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    client.register_group("in", "g")
+    with client.producer("in") as producer:
+        producer.send_batch(pa.record_batch({"value": [b"1"]}))
+    with client.transaction() as transaction:
+        for topic in topics:
+            transaction.send(topic, topic.encode())
+        transaction.send_group_offsets("in", "g", {0: 1})
+        refuse_stage(monkeypatch, client, number)
+        with pytest.raises(Unreachable):
+            transaction.commit()
+        assert client.committed("in", "g") == {}
+        transaction.commit()
+    assert [values(client, topic) for topic in topics] == [[b"1", b"in"], [b"out"], [b"more"]]
+    assert client.committed("in", "g") == {0: 1}
+
+
+def test_a_call_that_failed_sent_nothing_and_loses_nothing_that_was_sent_before(
+    client: Client, topics: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = b"x" * PRODUCER_BATCH_BYTES
+    with client.transaction() as transaction:
+        transaction.send("out", large)
+        refuse_stage(monkeypatch, client, 0)
+        with pytest.raises(Unreachable):
+            transaction.send("out", b"1")
+        refuse_stage(monkeypatch, client, 0)
+        with pytest.raises(Unreachable):
+            transaction.send_batch("more", pa.record_batch({"value": [b"2"]}))
+        refuse_stage(monkeypatch, client, 1)
+        with pytest.raises(Unreachable):
+            transaction.send_batch("more", pa.record_batch({"value": [b"2"]}))
+        transaction.send("out", b"3")
+    assert [values(client, topic) for topic in topics] == [[], [large, b"3"], []]
 
 
 def test_many_messages_do_not_wait_in_memory(broker: Broker, client: Client, topics: tuple[str, ...]) -> None:

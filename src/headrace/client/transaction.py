@@ -82,7 +82,7 @@ class ClientTransaction:
         self._client = client
         self._writers = writers
         self.key = writers.take()
-        # The bytes of messages that were not put aside yet.
+        # The bytes of messages sent since all of them were put aside.
         self.waiting_bytes = 0
         self._is_open = True
         # What was not put aside yet, by what the names of one topic share; and what was.
@@ -101,16 +101,19 @@ class ClientTransaction:
         partition: int | None = None,
         created_at: datetime | None = None,
     ) -> None:
-        """Send one message; it is checked when it is put aside, at the end at the latest."""
+        """Send one message; it is checked when it is put aside, by a later call, at the end at the latest.
+
+        If this raises, the message was not sent; all that was sent before is still part of the transaction.
+        """
         self._check_open()
         for name, given in (("value", value), ("key", key)):
             if given is not None and not isinstance(given, bytes):
                 raise InvalidInput(name, type(given).__name__, "it must be bytes, or None")
+        if self.waiting_bytes >= PRODUCER_BATCH_BYTES:
+            self._put_aside()
         rows = self._rows.setdefault(self._named(topic), [])
         rows.append((value, key, None if attributes is None else list(attributes.items()), partition, created_at))
         self.waiting_bytes += len(value or b"") + len(key or b"")
-        if self.waiting_bytes >= PRODUCER_BATCH_BYTES:
-            self._put_aside()
 
     def send_batch(self, topic: str, batch: pa.RecordBatch) -> None:
         """Send a batch of messages, with the columns of `producer.send_batch`."""
@@ -172,9 +175,8 @@ class ClientTransaction:
         return key
 
     def _put_aside(self) -> None:
-        """Put aside what waits; the stages of a topic are published in their order."""
-        waiting, self._rows, self.waiting_bytes = self._rows, {}, 0
-        for key, rows in waiting.items():
+        """Put aside what waits, and forget it then; the stages of a topic are published in their order."""
+        for key, rows in list(self._rows.items()):
             columns = {name: [row[place] for row in rows] for place, name in enumerate(_COLUMNS)}
             arrays = {
                 name: pa.array(column, PUBLISH_SCHEMA.field(name).type)
@@ -182,9 +184,12 @@ class ClientTransaction:
                 if name == "value" or any(each is not None for each in column)
             }
             self._stage(key, pa.record_batch(arrays))
+            del self._rows[key]
+        self.waiting_bytes = 0
 
     def _stage(self, key: str, batch: pa.RecordBatch) -> None:
-        self._stages.setdefault(key, []).append(self._client.stage(self._names[key], [batch]))
+        staged = self._client.stage(self._names[key], [batch])
+        self._stages.setdefault(key, []).append(staged)
 
     def _check_open(self) -> None:
         if not self._is_open:
