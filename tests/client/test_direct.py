@@ -283,6 +283,27 @@ def test_a_producer_that_is_closed_ends_those_who_wait(client: Client, site: Sit
         producer.send(b"w")
 
 
+def test_an_answer_that_arrives_while_a_producer_is_given_up_is_of_no_other_message(client: Client, site: Site) -> None:
+    producer = client.producer("orders", timeout_seconds=0.0)
+    begin(producer)
+    stream = producer._sender._stream
+    assert stream is not None
+    answers = stream._answers
+    site.proxy.answers.clear()
+    futures = [producer.submit_batch(pa.record_batch({"value": [b"%d" % number]})) for number in range(2)]
+    eventually(lambda: {b"0", b"1"} <= set(site.values()))
+
+    def pass_on(_: Future[Any]) -> None:
+        site.proxy.answers.set()
+        eventually(lambda: stream._answers == answers + 2)
+
+    # Called in the thread that gives up, before the second message is given up.
+    futures[0].add_done_callback(pass_on)
+    producer._sender.close(0.0)
+    assert [type(future.exception(0)) for future in futures] == [OutcomeUnknown] * 2
+    assert stream._answers == answers + 2
+
+
 def test_threads_that_share_a_producer_write_everything_once(client: Client, site: Site) -> None:
     with client.producer("orders", producer_id="till") as producer:
         begin(producer)

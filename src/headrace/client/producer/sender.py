@@ -359,11 +359,15 @@ class BatchSender:
     def _give_up(self, error: HeadraceError, for_ever: bool) -> None:
         # Refused first: a caller that sees the end of one message sends no other.
         refused = self._buffer.refuse(error if for_ever else None)
-        while (pending := self._first_unanswered()) is not None:
+        # All at once: an answer that arrives meanwhile is that of the first, which is not the first one left.
+        with self._answered:
+            unanswered = list(self._unanswered)
+            self._unanswered.clear()
+        for pending in unanswered:
             is_unknown = pending.was_sent and (is_transient(error) or not error.nothing_done)
             self._fail(pending, OutcomeUnknown(self._topic, str(error)) if is_unknown else error)
-        if for_ever and (pending := self._let_go()) is not None:
-            self._fail(pending, error)
+        if for_ever and (held := self._let_go()) is not None:
+            self._fail(held, error)
         for pending in refused:
             self._fail(pending, error)
 
