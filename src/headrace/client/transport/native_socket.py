@@ -88,9 +88,12 @@ class NativeSocket:
         return self._socket.recv(READ_BYTES)
 
     def is_ready(self, event: int, milliseconds: int | None) -> bool:
-        """Whether an event comes in time."""
+        """Whether an event comes in time; if another thread has closed it, what is done next says so."""
         poll = select.poll()
-        poll.register(self._socket, event)
+        try:
+            poll.register(self._socket, event)
+        except ValueError:
+            return True
         return bool(poll.poll(milliseconds))
 
 

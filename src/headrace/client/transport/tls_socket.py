@@ -21,7 +21,8 @@ class TlsSocket(NativeSocket):
 
     def __init__(self, host: str, port: int, patience_seconds: float, context: ssl.SSLContext) -> None:
         super().__init__(host, port, patience_seconds)
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may use it in the middle of a method, though never of a call of OpenSSL.
+        self._lock = threading.RLock()
         try:
             self._tls = context.wrap_socket(self._socket, server_hostname=host)
         except BaseException:
@@ -53,6 +54,11 @@ class TlsSocket(NativeSocket):
         with self._lock:
             is_decrypted = self._tls.pending() > 0
         return is_decrypted or super().has_arrived(timeout_seconds)
+
+    def close(self) -> None:
+        """Close it."""
+        with self._lock:
+            super().close()
 
     def receive_some(self) -> bytes:
         """What arrives next; nothing at the end."""
