@@ -46,6 +46,19 @@ def positions(broker: Broker, topic: str, group: str) -> list[int]:
     return [progress.position for progress in broker.describe_group(topic, group).progress.values()]
 
 
+class Passed(list[int]):
+    """Partitions that are passed through as a whole: to look for each of them costs the square of their number."""
+
+    def __contains__(self, partition: object) -> bool:
+        raise AssertionError(f"partition {partition} is looked for alone")
+
+
+def test_a_heartbeat_looks_at_what_is_held_once(broker: Broker, topic: str) -> None:
+    joined = broker.join_group(topic, "readers", "ann")
+    present = broker.heartbeat(topic, "readers", "ann", joined.generation, Passed([0, 2]))
+    assert (present.partitions, present.positions) == ([0, 1, 2], {1: 0})
+
+
 # What clients of Kafka say
 
 

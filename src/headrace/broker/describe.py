@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -74,10 +74,10 @@ def describe_group(opened: OpenTopic, name: str, now_us: int) -> GroupDescriptio
     )
 
 
-def describe_member(opened: OpenTopic, group: Group, member: str, held: Collection[int] | None) -> Membership:
+def describe_member(opened: OpenTopic, group: Group, member: str, held: Iterable[int] | None) -> Membership:
     """Describe a member; where to begin only if it says what it holds."""
     assigned = rules.assigned(group, member, opened.topic.record.partitions)
-    new = [] if held is None else [partition for partition in assigned if partition not in held]
+    new = [] if held is None else sorted(set(assigned).difference(held))
     stored = opened.groups.positions(group.name) if new else None
     positions = {} if stored is None else {partition: stored.item(partition) for partition in new}
     revoking = rules.revoking(group, member)
