@@ -245,6 +245,21 @@ def test_a_stream_waits_for_its_first_message_for_a_time(port: Port) -> None:
         assert [is_ended(each) for each in (slow, begun)] == [True, False]
 
 
+def test_a_stream_without_a_message_does_not_end_what_else_runs_on_its_connection(port: Port) -> None:
+    late = 0.0
+    watch = WatchedPort(port.number, "flight", SHARE, lambda: time.monotonic() + late)
+    client, name = port.connect()
+    connection = watch.know(name, "till")
+    with connection.half_open():
+        for _ in range(3):
+            connection.deliver(1)
+            watch.look()
+            late += watched_port.HALF_OPEN_SECONDS
+        assert not is_ended(client)
+        watch.look()
+        assert is_ended(client)
+
+
 def test_a_connection_with_the_name_of_another_begins_anew() -> None:
     with closing(Port("127.0.0.1")) as port:
         watch = WatchedPort(port.number, "flight", SHARE)

@@ -14,7 +14,8 @@ number of connections. So a thread asks the kernel how many bytes arrived on eac
                   while all of them bring too much; the oldest, while there are too many
     callers       those on which most has arrived that was not delivered, while a caller has more than its share of it,
                   or all callers together twice as much; the newest, while a caller has too many
-    half-open     those on which a stream waits for its first message, and nearly nothing has arrived for a minute
+    half-open     those on which a stream waits for its first message, and for a minute nearly nothing has arrived and
+                  no call and no message was delivered: a caller's idle stream does not end the others beside it
 
 What is told of messages is what they had on the wire at least. The rest of what arrives, such as frames and headers,
 counts as undelivered until the process does not even hold as much. `know` may be called by any thread, and so may the
@@ -73,6 +74,8 @@ class KnownConnection:
         self._half_open: dict[object, float] = {}
         # Since when nearly nothing arrived, and what had arrived then.
         self._quiet = 0.0, 0
+        # Whether a call or a message was delivered before the last look.
+        self._is_used = False
 
     def deliver(self, size: int) -> None:
         """A message of this size is no longer gRPC's."""
@@ -107,6 +110,7 @@ class KnownConnection:
         """So much has arrived by now; of it so much was delivered, as was asked before."""
         self.pending = max(0.0, self.pending + received - self.received - delivered)
         self.received = received
+        self._is_used = delivered > 0
 
     def begin(self) -> None:
         """Another connection has this name now."""
@@ -117,7 +121,7 @@ class KnownConnection:
         with self._lock:
             oldest = min(self._half_open.values(), default=now)
         since, received = self._quiet
-        if not received <= self.received < received + HALF_OPEN_BYTES:
+        if self._is_used or not received <= self.received < received + HALF_OPEN_BYTES:
             self._quiet = since, _ = now, self.received
         return now - max(oldest, since) >= HALF_OPEN_SECONDS
 
