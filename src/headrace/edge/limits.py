@@ -235,11 +235,16 @@ class Slots:
             # Something larger than the limit must be possible: alone.
             most = self._anyone_max if principal == ANYONE.name else self._each_max
             if held > own and held + size > most:
-                return LimitExceeded(principal, self._what, self._setting, most, _RETRY_SECONDS)
+                return LimitExceeded(principal, self._what, self._part(most), most, _RETRY_SECONDS)
             if self._total_max is not None and self.total + size > self._total_max:
                 return Overloaded(f"the number of {self._what} ({self._setting})", self._total_max, 0.0)
             self._hold(principal, size)
             return None
+
+    def _part(self, most: int) -> str:
+        """What a caller may have, as a part of the setting where that is the total: it raises the setting."""
+        part = self._total_max // most if self._total_max is not None else 1
+        return self._setting if part == 1 else f"1/{part} of {self._setting}"
 
 
 class Rate:

@@ -53,7 +53,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Flight reads and follows, `await_offsets`. More are refused with 429.
     flight_calls_max: concurrent Flight reads, which hold a thread each; as many publish and stage streams, with two
         threads each; and as many other calls. Beyond it callers get the error that the server is overloaded. One token
-        has at most a quarter of each, and a sixteenth of the publish and stage streams.
+        has at most a quarter of each, and a sixteenth of the publish and stage streams; the error says which part.
     publish_bytes_per_second: bytes of bodies that one token publishes, averaged over a second; over HTTP a request
         beyond it is refused with 429, streams of Flight are slowed down. 0 for no limit.
     requests_per_second: HTTP requests and Flight calls of one token; batches in a stream are not counted. 0 for no

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from pyarrow import flight
 
 from headrace.broker import Broker
 from headrace.core.errors import Closed, HeadraceError, LimitExceeded, Unauthenticated
+from headrace.edge.access import Gate
 from headrace.edge.limits import Limits
 from headrace.edge.settings import LimitSettings
 from headrace.protocols.flight import access
@@ -92,7 +94,9 @@ def test_an_upload_has_a_place_from_its_headers_on(place: Place, client: flight.
             open_.enter_context(place.begin("greedy"))
         eventually(lambda: place.limits.limited() == {("greedy", "limits.flight_calls_max"): 1})
         assert place.held() == {"greedy": UPLOADS}
-        assert isinstance(error_of(lambda: place.upload(client, "greedy")), LimitExceeded)
+        error = error_of(lambda: place.upload(client, "greedy"))
+        assert isinstance(error, LimitExceeded)
+        assert "at its limit of 3 Flight uploads (1/16 of limits.flight_calls_max)" in str(error)
         publish(place.upload(client, "modest"))
     eventually(lambda: not place.held())
     publish(place.upload(client, "greedy"))
@@ -106,6 +110,19 @@ def test_strangers_have_few_uploads_together(place: Place, client: flight.Flight
         assert isinstance(error_of(lambda: place.upload(client, None)), Unauthenticated)
         publish(place.upload(client, "modest"))
     eventually(lambda: not place.held())
+
+
+def test_an_upload_with_a_certificate_alone_that_is_one_too_many_may_come_again(place: Place) -> None:
+    middleware = access.AccessMiddleware(Gate(place.broker.access, place.limits), True, None)
+    info = SimpleNamespace(method=flight.FlightMethod.DO_PUT)
+    begun = [middleware.start_call(info, {}) for _ in range(UPLOADS)]
+    with pytest.raises(flight.FlightUnavailableError) as raised:
+        middleware.start_call(info, {})
+    assert isinstance(decode_error(raised.value.extra_info), LimitExceeded)
+    with pytest.raises(flight.FlightUnauthenticatedError):
+        middleware.start_call(info, {"authorization": ["Bearer wrong"]})
+    begun.pop().call_completed(None)
+    middleware.start_call(info, {})
 
 
 def test_uploads_without_a_batch_have_one_thread_together(place: Place, client: flight.FlightClient) -> None:

@@ -102,9 +102,12 @@ class AccessMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             owner = self._gate.identify(token).name
         except AccessDenied:
             # The method says so, to the audit log too; or it finds a certificate.
-            if slots.try_take(STRANGERS):
-                return UploadPlace(slots, STRANGERS)
-            raise
+            if token is None and self._verifies_certificates:
+                # It may come again: places become free, and the certificate says who it is.
+                slots.take(STRANGERS)
+            elif not slots.try_take(STRANGERS):
+                raise
+            return UploadPlace(slots, STRANGERS)
         slots.take(owner)
         return UploadPlace(slots, owner)
 
