@@ -147,12 +147,25 @@ def test_the_time_for_those_without_a_token_ends_with_the_token_that_gave_it(sto
     with pytest.raises(InvalidInput, match="only the first token"):
         access.create("second", [("*", list(Right))], grace_seconds=600)
     access.create("second", [("*", list(Right))])
-    assert access.authenticate(None) == ANYONE
+    access.rotate("admin", keep_seconds=0)
+    assert access.authenticate(None) == ANYONE, "rotating is no reason to refuse anyone"
     before = access.version
     access.revoke(record.id)
     with pytest.raises(Unauthenticated):
         access.authenticate(None)
     assert access.version > before
+
+
+def test_the_time_for_those_without_a_token_does_not_come_back_with_an_old_clock(store: Store) -> None:
+    clock = SettableClock()
+    Access(store.catalog, clock).create("admin", [("*", list(Right))], grace_seconds=600)
+    clock.step(-60)
+    assert Access(store.catalog, clock).is_open(), "clocks of two processes may differ a little"
+    clock.step(-1)
+    started = Access(store.catalog, clock)
+    assert not started.is_open() and started.grace_until_us() is None
+    with pytest.raises(Unauthenticated, match="no token was sent"):
+        started.authenticate(None)
 
 
 @pytest.mark.parametrize("seconds", [0.5, -1, 8 * DAY_SECONDS, float("nan")])

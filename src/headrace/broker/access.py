@@ -6,7 +6,8 @@ server that other machines can reach denies everyone once its last token is revo
 so changes by another process take effect within that time.
 
 The first token of a store may come with a grace period, stored with it: until its end callers without a token are
-served as before, except by servers that require tokens anyway. A wrong token is refused at once.
+served as before, except by servers that require tokens anyway. A wrong token is refused at once. A clock that says that
+the token was not created yet is wrong, and opens nothing.
 
 A client may prove by SCRAM that it knows a token, without sending it: the keys for that are stored when a token is
 created.
@@ -49,6 +50,8 @@ from headrace.storage.tokens import TokenRecord
 
 _PREFIX: Final = "hr"
 _FRESH_SECONDS: Final = 1.0
+# By how much the clock of another process that created a token may be ahead.
+_AHEAD_SECONDS: Final = 60
 _USE_SECONDS: Final = 60
 # A token lives at most a hundred years, and is never created expired.
 _LIFE_SECONDS_MAX: Final = 100 * 365 * 86_400
@@ -282,7 +285,9 @@ class Access:
                 grants = frozenset(grant for record in records for grant in record.grants)
                 if grants != self._grants:
                     self._grants, self._owners = grants, ProducerOwners(grants)
-                grace_until_us = max((record.grace_until_us or 0 for record in records), default=0)
+                latest_us = now_us + _AHEAD_SECONDS * MICROSECONDS
+                begun = (record.grace_until_us or 0 for record in records if record.created_us <= latest_us)
+                grace_until_us = max(begun, default=0)
                 was_open, is_open = self._looked_us < self._grace_until_us, now_us < grace_until_us
                 if was_open > is_open or _valid(tokens, now_us) != _valid(self._tokens, self._looked_us):
                     self.version += 1
