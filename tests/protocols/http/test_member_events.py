@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 
 from headrace.core.rights import Right
+from headrace.edge.envelope.port_sockets import PortSockets
 from tests.broker.background import eventually
 from tests.broker.clock import SettableClock
 from tests.protocols.http.event_client import EventReader, subscribed
@@ -202,6 +204,32 @@ def test_a_client_that_reads_stays_a_member_and_one_that_does_not_holds_little_a
             while not text.endswith(b"\r\n0\r\n\r\n"):
                 text = text[-1_000:] + stuck.recv(1 << 20)
             assert b"event: end" in text and b"member_not_found" in text
+
+
+def test_tcp_ends_only_streams_of_members_whose_machine_is_gone(site: Site) -> None:
+    create_topic(site.client, "t")
+    join(site.client, "t", "ann")
+
+    def seconds() -> list[int]:
+        """After which TCP ends the connections of the server, in milliseconds; 0: after the system's time."""
+        sockets, found = PortSockets(site.port), list[int]()
+        sockets.find()
+        for number in sockets.peers:
+            with socket.socket(fileno=os.dup(number)) as each:
+                found.append(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+        return sorted(found)
+
+    events = path_of("topics", "t", "events")
+    with site.new_client() as client, subscribed(client, events) as reader:
+        assert reader.response.headers["x-accel-buffering"] == "no"
+        assert set(seconds()) == {0}
+        with pushed(site, "t", "ann") as ann:
+            assert ann.response.headers["x-accel-buffering"] == "no"
+            assert seconds()[-2:] == [0, 60_000]
+            # The connection of another request is that of a stream no more.
+            site.client.delete(member_path("t", "ann"))
+            assert [event.kind for event in ann.events()] == ["assignment", "end"]
+            eventually(lambda: set(seconds()) == {0})
 
 
 def test_what_cannot_be_pushed_is_refused(site: Site) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from headrace.core.errors import LimitExceeded
@@ -114,6 +115,11 @@ class Connections:
 
 
 def end_if_silent(sock: socket.socket | None, seconds: float) -> None:
-    """Have TCP end the connection if what is sent is not acknowledged in this time."""
+    """Have TCP end the connection if what is sent is not taken in this time; 0: after the system's time.
+
+    A client that lives and does not read for as long is ended too.
+    """
     if sock is not None and _TCP_USER_TIMEOUT is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(seconds * 1000))
+        # It may have ended.
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(seconds * 1000))

@@ -6,7 +6,7 @@ it on (trailers, chunk extensions). What is too much is answered with 431, too s
 the connection is closed once the client has seen that. If another answer is under way on the connection, it is closed
 at once instead: two answers must not be mixed. Too many connections are refused with 503. Runs on the event loop.
 
-The name of a client's certificate, which TLS has verified, is found once and added to every request.
+The name of a client's certificate, which TLS has verified, is found once and added to every request; so is the socket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from litestar.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from headrace.edge.certificates import certificate_name
-from headrace.edge.envelope.connections import end_if_silent
+from headrace.protocols.http.disconnects import SOCKET
 from headrace.protocols.http.errors import Problem
 from headrace.protocols.http.middleware.access import CERTIFICATE_NAME
 from headrace.protocols.http.middleware.headers import security_headers
@@ -68,8 +68,6 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._certificate_name = certificate_name(transport.get_extra_info("peercert"))
-        # An open stream renews the session of a member: not for a machine that is gone.
-        end_if_silent(transport.get_extra_info("socket"), self._settings.send_seconds_max)
         self._wait_for_request()
 
     def on_response_complete(self) -> None:
@@ -143,8 +141,10 @@ class HttpConnection(HttpToolsProtocol):
             detail = f"more than {PIPELINED_MAX} requests were sent without waiting for an answer"
             self._stop_parsing(Problem("about:blank", "Too many requests at once", 400, detail, "bad_request", False))
         super().on_message_begin()
+        scope = cast(dict[str, Any], self.scope)
+        scope[SOCKET] = self.transport.get_extra_info("socket")
         if self._certificate_name is not None:
-            cast(dict[str, Any], self.scope)[CERTIFICATE_NAME] = self._certificate_name
+            scope[CERTIFICATE_NAME] = self._certificate_name
         self._is_in_head = True
         self._head_bytes = 0
 

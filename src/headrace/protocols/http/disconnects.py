@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from litestar import Request
 from litestar.types import Receive
@@ -13,6 +13,8 @@ from headrace.core.errors import Closed
 from headrace.edge.access import Lease, Leases, Principal
 
 T = TypeVar("T")
+# Where the scope of a request has the socket of its connection.
+SOCKET: Final = "headrace.socket"
 
 
 async def attend(

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import pyarrow as pa
@@ -23,8 +23,9 @@ from headrace.broker.read.topic_reader import TopicReader
 from headrace.core.errors import Closed, HeadraceError, OffsetOutOfRange
 from headrace.edge.access import Lease, Leases, Principal
 from headrace.edge.bridge import Bridge
+from headrace.edge.envelope.connections import end_if_silent
 from headrace.edge.event_loop.long_poll import LoopWakeups, wait
-from headrace.protocols.http.disconnects import left
+from headrace.protocols.http.disconnects import SOCKET, left
 from headrace.protocols.http.errors import problem_of
 from headrace.protocols.http.requests.negotiation import EVENTS
 from headrace.protocols.http.requests.positions import format_event_id
@@ -101,8 +102,16 @@ class EventStream:
     """The answer to a subscription, as an ASGI application."""
 
     def __init__(
-        self, subscriber: Subscriber, principal: Principal, bridge: Bridge, wakes: LoopWakeups, leases: Leases
+        self,
+        subscriber: Subscriber,
+        principal: Principal,
+        bridge: Bridge,
+        wakes: LoopWakeups,
+        leases: Leases,
+        silent_seconds: float = 0.0,
     ) -> None:
+        """With `silent_seconds` TCP ends the connection of a machine that takes nothing for so long."""
+        self._silent_seconds = silent_seconds
         self._subscriber = subscriber
         self._principal = principal
         self._bridge = bridge
@@ -112,7 +121,12 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Refused here, before anything is sent, is answered as everywhere.
         with self._principal.stream():
-            await self._run(receive, send)
+            sock = cast(dict[str, Any], scope).get(SOCKET)
+            end_if_silent(sock, self._silent_seconds)
+            try:
+                await self._run(receive, send)
+            finally:
+                end_if_silent(sock, 0.0)
 
     async def _run(self, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_all(send))
@@ -127,7 +141,8 @@ class EventStream:
             await asyncio.gather(sending, leaving, return_exceptions=True)
 
     async def _send_all(self, send: Send) -> None:
-        headers = [(b"content-type", EVENTS.encode()), (b"cache-control", b"no-store")]
+        # The last one: proxies pass each event on at once.
+        headers = [(b"content-type", EVENTS.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         async with aclosing(self._events()) as events:
             async for part in events:

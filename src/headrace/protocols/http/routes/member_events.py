@@ -4,9 +4,9 @@
     messages     of one partition, with the generation to commit with
     gap, end     as for any subscription
 
-The open stream renews the session as long as its client receives what it is sent. It lets no partition go: the client
-does, with a heartbeat, once it has committed. The positions that survive a change of the group are those that the
-member could still commit (`TopicReader.member_place`).
+The open stream renews the session as long as its client's machine takes what it is sent. It lets no partition go: the
+client does, with a heartbeat, once it has committed. The positions that survive a change of the group are those that
+the member could still commit (`TopicReader.member_place`).
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ async def subscribe_as_member(
     subscriber = MemberSubscriber(
         reader, place.positions, False, encoding, idle_seconds, lease, *names, principal, generation
     )
-    return EventStream(subscriber, principal, bridge, wakes, leases)
+    # The open stream renews the session: not for a machine that is gone.
+    return EventStream(subscriber, principal, bridge, wakes, leases, http_settings.send_seconds_max)
 
 
 def _first_place(reader: TopicReader, group: str, member: str, last_event_id: str | None) -> MemberPlace:
