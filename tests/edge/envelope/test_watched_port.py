@@ -245,6 +245,23 @@ def test_a_stream_waits_for_its_first_message_for_a_time(port: Port) -> None:
         assert [is_ended(each) for each in (slow, begun)] == [True, False]
 
 
+def test_a_connection_with_the_name_of_another_that_lasts_is_ended() -> None:
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("0.0.0.0", 0)))
+        clients = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for number, client in enumerate(clients):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            client.bind(("127.0.0.2", clients[0].getsockname()[1]))
+            client.connect((f"127.0.0.{3 + number}", listener.getsockname()[1]))
+            stack.enter_context(listener.accept()[0])
+        watch = WatchedPort(listener.getsockname()[1], "flight", SHARE)
+        watch.know(f"ipv4:127.0.0.2:{clients[0].getsockname()[1]}", "till")
+        watch.look()
+        assert sorted(is_ended(each) for each in clients) == [False, True]
+        watch.look()
+        assert sorted(is_ended(each) for each in clients) == [False, True]
+
+
 def test_a_stream_without_a_message_does_not_end_what_else_runs_on_its_connection(port: Port) -> None:
     late = 0.0
     watch = WatchedPort(port.number, "flight", SHARE, lambda: time.monotonic() + late)

@@ -178,6 +178,7 @@ class WatchedPort:
         """End what is too large, too many or too old; returns how much has arrived on all connections there are."""
         self._warnings.summarise()
         new = self._sockets.find()
+        self._end_namesakes()
         peers = self._sockets.peers
         present, now = set(peers.values()), self._clock()
         with self._lock:
@@ -190,6 +191,19 @@ class WatchedPort:
         arrived = self._look_at_strangers([number for number in peers if number not in known])
         self._look_at_callers(known, now)
         return arrived + sum(each.received for each in known.values())
+
+    def _end_namesakes(self) -> None:
+        """End all but one connection from one port to several addresses of this machine: gRPC names them alike."""
+        peers = self._sockets.peers
+        if len(set(peers.values())) == len(peers):
+            return
+        seen = set[Peer]()
+        for number, peer in [*peers.items()]:
+            if self._sockets.received(number) is None:
+                continue
+            if peer in seen:
+                self._end(number, "another connection came from the same port, to another address")
+            seen.add(peer)
 
     def _look_at_strangers(self, numbers: Iterable[int]) -> int:
         sizes = {number: size for number in numbers if (size := self._sockets.received(number)) is not None}
