@@ -72,6 +72,8 @@ MEANINGS: Final[dict[str, dict[str, str]]] = {
         "RETENTION_SECONDS_MAX": "the longest retention that is not `none`",
         "RETENTION_BYTES_MAX": "the largest retention by size that is not `none`",
         "WRITE_BYTES_MAX": "the largest limit of the write speed of a partition, in bytes, and its largest burst",
+        "WRITE_WAIT_SECONDS_MAX": "how much later at most a publisher is answered that exceeds the write speed",
+        "WRITE_DEBT_SECONDS_MAX": "how far a partition may be behind, in seconds of its write speed; more is forgiven",
         "CREATED_AT_US_MIN": "the earliest time of creation of a message, in microseconds since 1970: the year 1",
         "CREATED_AT_US_MAX": "the latest: the year 9999",
         "TIME_US_MAX": "the latest time that can be asked for, in microseconds since 1970",

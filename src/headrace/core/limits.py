@@ -49,6 +49,10 @@ TIME_US_MAX = (1 << 63) - 1
 RETENTION_SECONDS_MAX = 100 * 365 * 24 * 3600
 RETENTION_BYTES_MAX = 1 << 60
 WRITE_BYTES_MAX = 1 << 40
+# The longest that a publisher waits for its outcome because it wrote too fast, well below what clients wait for an
+# answer; and what a partition may owe, in seconds of its speed, so that a huge batch does not stop others for hours.
+WRITE_WAIT_SECONDS_MAX = 10.0
+WRITE_DEBT_SECONDS_MAX = 60.0
 # What programs may keep with a topic, in all.
 ANNOTATIONS_MAX = 1_000
 ANNOTATIONS_BYTES_MAX = 64 << 10

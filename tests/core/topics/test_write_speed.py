@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.core.limits import WRITE_DEBT_SECONDS_MAX, WRITE_WAIT_SECONDS_MAX
 from headrace.core.topics.write_speed import WriteLimit, WriteSpeeds
 
 SECOND = 1_000_000
@@ -36,3 +37,19 @@ def test_other_limits_hold_from_the_next_message_on_and_a_clock_set_back_changes
     assert speeds.spend({0: 100}, WriteLimit(1_000, 1_000), 0) == {0: 0.1}
     assert speeds.spend({0: 0}, WriteLimit(50, 50), 100 * SECOND) == {}
     assert speeds.spend({0: 100}, WriteLimit(50, 50), 100 * SECOND) == {0: 1.0}
+
+
+def test_a_wait_and_a_debt_are_bounded() -> None:
+    speeds, limit = WriteSpeeds(), WriteLimit(100, 300)
+    assert speeds.spend({0: 10 << 30, 1: 1_400}, limit, 0) == {0: WRITE_WAIT_SECONDS_MAX, 1: WRITE_WAIT_SECONDS_MAX}
+    assert speeds.spend({0: 1, 1: 1}, limit, SECOND) == {0: WRITE_WAIT_SECONDS_MAX, 1: WRITE_WAIT_SECONDS_MAX}
+    assert speeds.spend({1: 0}, limit, 2 * SECOND) == {1: 9.01}
+    later = int(WRITE_DEBT_SECONDS_MAX - 5) * SECOND
+    assert speeds.spend({0: 0}, limit, later) == {0: 5.01}, "more than the most that is owed was forgiven"
+
+
+def test_the_time_before_a_clock_was_set_back_is_gained_once() -> None:
+    speeds, limit = WriteSpeeds(), WriteLimit(100, 100)
+    assert speeds.spend({0: 600}, limit, 10 * SECOND) == {0: 5.0}
+    assert speeds.spend({0: 0}, limit, 8 * SECOND) == {0: 5.0}
+    assert speeds.spend({0: 0}, limit, 11 * SECOND) == {0: 4.0}

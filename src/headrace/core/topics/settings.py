@@ -87,7 +87,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     value_schema: a JSON or an Avro schema of the values, as JSON: tables of the topic have columns for its fields,
         and so have files that are archived from then on. It may only grow by optional fields, or be removed.
     partition_write_bytes_per_second: how fast a partition may be written: a publisher that writes faster is answered
-        later, alone. Each server of a store counts what it writes itself. None: no limit.
+        later, by up to 10 seconds, alone. Each server of a store counts what it writes itself. None: no limit.
     partition_write_burst_bytes: how much may be written at once after a pause; None: what may be written in a second.
     kafka_configs: configs of Kafka that only tune its storage, such as `segment.bytes`: shown to Kafka's clients, and
         without an effect. A change keeps those that it does not name; None takes one away.
