@@ -87,6 +87,20 @@ def until_queued(broker: Broker, topic: str, messages: int) -> None:
     eventually(lambda: intake.depth == messages and bool(intake._taken))
 
 
+class HeldWaits(threading.Event):
+    """How long publishers that wrote too fast to a topic are to wait; they do until their waits are ended."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        super().__init__()
+        self.seconds: list[float | None] = []
+        broker.intake(topic)._ending = self
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout)
+        assert super().wait(PATIENCE_SECONDS), "the waits were not ended"
+        return True
+
+
 class Collected:
     """A sink that keeps what it is told, in order."""
 

@@ -400,9 +400,17 @@ class Broker:
         """What waits to be written to a topic: for servers, which publish without a thread for each publisher."""
         return self._topics.find(topic).topic.intake
 
-    def publish_numbered(self, topic: str, client: str, value: bytes, partition: int | None = None) -> None:
-        """Publish a message as the next one of a client of the queue API that counts its messages."""
-        self.registrations.clients.publish(topic, client, value, partition, self._patience(None))
+    def end_waits(self) -> None:
+        """Answer publishers at once that wrote faster than their topics allow: the server stops."""
+        for opened in self._topics.all():
+            opened.topic.intake.end_waits()
+
+    def publish_numbered(self, topic: str, client: str, value: bytes, partition: int | None = None) -> float:
+        """Publish a message as the next one of a client of the queue API that counts its messages.
+
+        Returns for how many seconds the client is to be answered later, since it writes too fast.
+        """
+        return self.registrations.clients.publish(topic, client, value, partition, self._patience(None))
 
     def last_seqno(self, topic: str, producer_id: str, message_group_id: str = "") -> int | None:
         """The highest seqno written for a source, or None; its producer continues after it."""

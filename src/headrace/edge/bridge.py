@@ -101,6 +101,10 @@ class Bridge:
             self.sink.withdraw(intake, submission)
             raise
 
+    async def publish_numbered(self, topic: str, client: str, value: bytes, partition: int | None) -> None:
+        """Publish as the next message of a client of the queue API; who writes too fast waits without a thread."""
+        await self.draining.pause(await self.call(self.broker.publish_numbered, topic, client, value, partition))
+
     def publish_parts(self, topic: str, parts: Sequence[Part], tell: Callable[[], None], account: str = "") -> None:
         """Publish parts in one commit without a task for it; `tell` is called on the event loop once all are decided.
 

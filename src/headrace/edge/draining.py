@@ -6,9 +6,11 @@ again.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -40,6 +42,14 @@ class Draining:
     def seconds_left(self, stop_seconds: float) -> float:
         """How much remains of the given seconds since draining began."""
         return max(0.0, min(stop_seconds, self._began_at + stop_seconds - time.monotonic()))
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for N seconds, or until the server begins to stop."""
+        if seconds > 0 and not self.has_begun:
+            event = asyncio.Event()
+            with self.waking(event), suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await event.wait()
 
     def on_begin(self, callback: Callable[[], None]) -> None:
         """Call a function when the server begins to stop."""

@@ -16,8 +16,8 @@ import httpx
 
 from headrace.broker import BrokerSettings
 from headrace.protocols.http.settings import HttpSettings
-from tests.broker.background import PATIENCE_SECONDS, eventually
-from tests.broker.messages import content
+from tests.broker.background import PATIENCE_SECONDS, Background, HeldWaits, eventually
+from tests.broker.messages import batch, content, statuses
 from tests.protocols.http.raw_client import parsed
 from tests.protocols.http.site import Site, checked, create_topic, path_of, problem, publish
 
@@ -187,3 +187,14 @@ def test_what_waits_is_counted_by_caller(tmp_path: Path) -> None:
                 assert {name: messages for name, (messages, _) in intake._held.items()} == {"ann": 4}
             assert [answer.result().status_code for answer in answers] == [200] * 3
         assert intake._held == {}
+
+
+def test_a_stop_answers_publishers_at_once_that_write_too_fast(tmp_path: Path) -> None:
+    with Site(tmp_path) as site:
+        site.broker.create_topic("t", partition_write_bytes_per_second=1)
+        held = HeldWaits(site.broker, "t")
+        waiting = Background(lambda: site.broker.publish("t", batch(b"x" * 1_000)))
+        eventually(lambda: bool(held.seconds))
+        assert not waiting.is_done
+        site.drain()
+        assert statuses(waiting.result()) == ["written"]

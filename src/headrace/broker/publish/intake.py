@@ -20,7 +20,8 @@ for a stream that one thread reads and another answers.
 The queue is bounded. Beyond its bound submissions wait in line: first come, first served, but while others wait, a
 caller that has half of the queue waits until it has less. Who has no space in time gets an error, and nothing of it was
 accepted. Once a submission is in the queue, its outcome comes, however long it takes. A publisher that wrote to a
-partition faster than its topic allows gets the outcome later (`delay_seconds`), and holds no space meanwhile.
+partition faster than its topic allows gets the outcome later (`answer_at`), and holds no space meanwhile. What must not
+wait with it, such as dropping stages, is done between `write` and `pay`, which are the two steps of `publish`.
 
 Lock order: the queue's lock is never held while committing, nor while a sink is told.
 """
@@ -94,12 +95,27 @@ class TopicIntake(Combiner[Submission]):
             return sum(map(len, self._lines.values()))
 
     def publish(self, submission: Submission, timeout_seconds: float) -> Receipts:
-        """Wait until it is written, leading if nobody does, or raise its error."""
+        """Wait until it is written, leading if nobody does, or raise its error; who writes too fast waits longer."""
+        receipts = self.write(submission, timeout_seconds)
+        self.pay(submission)
+        return receipts
+
+    def write(self, submission: Submission, timeout_seconds: float) -> Receipts:
+        """The same for a caller that calls `pay` later."""
         self.put(submission, timeout_seconds, is_awaited=True)
-        outcome = self.result(submission)
+        outcome = self._decided(submission)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    def pay(self, submission: Submission) -> None:
+        """Wait as long as a publisher must that wrote too fast: it is written, and nobody waits for its thread."""
+        if submission.answer_at:
+            self._ending.wait(submission.delay_seconds)
+
+    def end_waits(self) -> None:
+        """Answer those who wrote too fast at once, from now on: the server stops."""
+        self._ending.set()
 
     def put(self, submission: Submission, timeout_seconds: float, is_awaited: bool = False) -> None:
         """Put one in whose outcome a thread asks for later, by `result`; waits for space.
@@ -125,6 +141,11 @@ class TopicIntake(Combiner[Submission]):
 
     def result(self, submission: Submission) -> Receipts | Exception:
         """The outcome of one that was put in, leading if nobody does; for one thread, once."""
+        outcome = self._decided(submission)
+        self.pay(submission)
+        return outcome
+
+    def _decided(self, submission: Submission) -> Receipts | Exception:
         try:
             if not submission.is_awaited:
                 with self._lock:
@@ -135,9 +156,6 @@ class TopicIntake(Combiner[Submission]):
             self.abandon(submission)
             raise
         self.seconds.observe(time.monotonic() - submission.since)
-        if submission.delay_seconds > 0:
-            # It is written, and nobody waits for its thread.
-            self._ending.wait(submission.delay_seconds)
         return submission.outcome
 
     def submit(self, submission: Submission) -> bool:
@@ -175,7 +193,7 @@ class TopicIntake(Combiner[Submission]):
         """Refuse new submissions and those in line, and wait for those in the queue."""
         with self._lock:
             self._closed = reason
-            self._ending.set()
+            self.end_waits()
             refused = [submission for line in self._lines.values() for submission in line]
             self._lines.clear()
             for submission in refused:

@@ -42,10 +42,15 @@ def stage(
 def publish(
     stages: Stages, topic: Topic, named: Sequence[Staged], key: CommitKey | None, timeout_seconds: float
 ) -> tuple[int, int]:
-    """Publish the rows of stages, in order, in one commit, and delete the stages; see `Broker.publish_staged`."""
+    """Publish the rows of stages, in order, in one commit, and delete the stages; see `Broker.publish_staged`.
+
+    The stages are gone before the caller waits because it wrote too fast: else a caller that does not wait so long, and
+    has no key, would publish them again.
+    """
+    submission = None
     try:
         submission = Submission(key=key, staged=StagedRows(stages, topic.record, named, topic.intake.together_bytes))
-        topic.intake.publish(submission, timeout_seconds)
+        topic.intake.write(submission, timeout_seconds)
         written, dropped = submission.totals.written, submission.totals.dropped
     except StageNotFound:
         # Checked after the stages, which another call with the same key may be publishing right now.
@@ -56,6 +61,8 @@ def publish(
             raise CommitConflict(topic.record.name, key.writer, key.number, last.number) from None
         written, dropped = 0, sum(staged.rows for staged in named)
     drop(stages, topic, [staged.stage for staged in named])
+    if submission is not None:
+        topic.intake.pay(submission)
     return written, dropped
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -74,8 +75,8 @@ class Submission(Waiter):
     receipts: Receipts | None = None
     totals: Totals = NO_TOTALS
     error: Exception | None = None
-    # How long its publisher is to wait for the outcome, since it wrote faster than its partitions allow.
-    delay_seconds: float = 0.0
+    # When its publisher may have the outcome, by the monotonic clock, if it wrote faster than its partitions allow.
+    answer_at: float = 0.0
     # Whether it counts in the size of the queue; its place in the line and its lane; when it came.
     is_counted: bool = False
     turn: int = 0
@@ -99,6 +100,11 @@ class Submission(Waiter):
             return self.error
         assert self.receipts is not None, "the submission was decided"
         return self.receipts
+
+    @property
+    def delay_seconds(self) -> float:
+        """How long its publisher is still to wait for the outcome."""
+        return max(0.0, self.answer_at - time.monotonic()) if self.answer_at else 0.0
 
     @property
     def is_decided(self) -> bool:

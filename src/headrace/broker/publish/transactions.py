@@ -7,6 +7,7 @@
       Store.commit                     asks the builders, writes, applies; locks the topics meanwhile
       Topic.tell                       receipts, counters, readers
       drop the stages
+      TopicIntake.pay                  waits if partitions were written too fast: once, for the slowest topic
 
 The key is remembered by the store and not by its topics: a commit with a known key publishes nothing, whatever topics
 it names now. So a batch whose rows are routed by chance may be repeated. As for stages of one topic, the key decides
@@ -110,16 +111,21 @@ class StoreTransactions:
 
     def _commit(self, stages: Stages, offsets: Offsets, key: CommitKey | None) -> TransactionOutcome:
         with nullcontext() if key is None else self._turns.of(key.writer):
-            is_known = self._check_new(key)
+            last, parts = self._check_new(key), dict[str, _Part]()
             try:
-                outcome = TransactionOutcome({}, is_known) if is_known is not None else self._make(stages, offsets, key)
+                if last is None:
+                    last, parts = self._make(stages, offsets, key)
             except RepeatedCommit:
-                outcome = TransactionOutcome({}, self._check_new(key))
+                last = self._check_new(key)
         for found, named in stages.values():
             # They expire if this fails; the commit does not.
             with suppress(HeadraceError):
                 drop(self._store.stages, found.topic, [staged.stage for staged in named])
-        return outcome
+        if parts:
+            slowest = max(parts.values(), key=lambda part: part.submission.answer_at)
+            slowest.topic.intake.pay(slowest.submission)
+        totals = {name: part.submission.totals for name, part in parts.items()}
+        return TransactionOutcome({name: (each.written, each.dropped) for name, each in totals.items()}, last)
 
     def _check_new(self, key: CommitKey | None) -> int | None:
         """The number of the last commit of the writer if that shows that this one was made before."""
@@ -130,19 +136,19 @@ class StoreTransactions:
             raise CommitConflict("", key.writer, key.number, last.number)
         return last.number
 
-    def _make(self, stages: Stages, offsets: Offsets, key: CommitKey | None) -> TransactionOutcome:
+    def _make(self, stages: Stages, offsets: Offsets, key: CommitKey | None) -> tuple[int | None, dict[str, _Part]]:
+        """What was written, by topic as named; or the number of the writer's last commit, if that was this one."""
         try:
             parts = {name: self._part(found.topic, named, key) for name, (found, named) in stages.items()}
         except StageNotFound:
             # Another server may be publishing them.
             if (last := self._check_new(key)) is not None:
-                return TransactionOutcome({}, last)
+                return last, {}
             raise
         self._write(list(parts.values()), offsets, key)
         for part in parts.values():
             part.topic.tell(part.builder)
-        totals = {name: part.submission.totals for name, part in parts.items()}
-        return TransactionOutcome({name: (each.written, each.dropped) for name, each in totals.items()})
+        return None, parts
 
     def _part(self, topic: Topic, named: Sequence[Staged], key: CommitKey | None) -> _Part:
         submission = Submission(staged=StagedRows(self._store.stages, topic.record, named, topic.intake.together_bytes))

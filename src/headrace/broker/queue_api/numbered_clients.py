@@ -46,8 +46,11 @@ class NumberedClients:
         self._lock = threading.Lock()
         self._clients: dict[tuple[int, str], _Client] = {}
 
-    def publish(self, topic: str, name: str, value: bytes, partition: int | None, timeout_seconds: float) -> None:
-        """Publish a message as the next one of a client; durable when this returns."""
+    def publish(self, topic: str, name: str, value: bytes, partition: int | None, timeout_seconds: float) -> float:
+        """Publish a message as the next one of a client; durable when this returns.
+
+        Returns for how many seconds the client is to be answered later, since it writes too fast; nothing is held then.
+        """
         opened, source = self._topics.find(topic), _source(name)
         client = self._client(opened.record.id, name)
         with client.lock:
@@ -60,10 +63,10 @@ class NumberedClients:
                 submission = Submission([_message(source, client.count + 1, value, partition)])
                 # Until the outcome of the message is known, the count is unknown too.
                 number, client.count = client.count, None
-                receipts = opened.topic.intake.publish(submission, timeout_seconds)
+                receipts = opened.topic.intake.write(submission, timeout_seconds)
                 if not np.any(np.isin(receipts.outcome, (DUPLICATE_BY_SOURCE, CONFLICT))):
                     client.count = number + receipts.written
-                    return
+                    return submission.delay_seconds
 
     def count(self, name: str, topics: list[str]) -> int:
         """The number of messages of a client in these topics; a topic deleted meanwhile counts as 0."""

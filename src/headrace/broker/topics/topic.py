@@ -289,10 +289,12 @@ class Topic:
         with self._speeds_lock:
             waits = self._speeds.spend(written, limit, self._clock.monotonic_us())
         if waits:
+            now = time.monotonic()
             for submission in submissions:
                 # Of staged rows nobody knows where they went: to any partition of the commit.
                 partitions = submission.written_partitions() if submission.staged is None else waits
-                submission.delay_seconds = max((waits.get(each, 0.0) for each in partitions), default=0.0)
+                seconds = max((waits.get(each, 0.0) for each in partitions), default=0.0)
+                submission.answer_at = now + seconds if seconds else 0.0
 
     def _see(self, frames: Sequence[Directory]) -> None:
         """Record what this server has written: it has woken the readers of that itself."""

@@ -92,6 +92,7 @@ def make_litestar(
 ) -> Litestar:
     """The same without the routing by raw paths, for those who look at its routes."""
     bridge, gate = Bridge(broker, draining, settings.stop_seconds), Gate(access, limits)
+    bridge.draining.on_begin(broker.end_waits)
     bounds = metrics.Bounds(
         topics_max=settings.metrics_topics_max,
         groups_max=settings.metrics_topics_max,

@@ -159,7 +159,7 @@ async def produce(request: Request[Any, Any, Any], bridge: NamedDependency[Bridg
     if given.prod_client is not None:
         # Its count is the seqno of a source, which others must not raise.
         principal_of(request).require("publish", topic, producer=producer_id_of(str(given.prod_client)))
-        await bridge.call(bridge.broker.publish_numbered, topic, str(given.prod_client), value, partition)
+        await bridge.publish_numbered(topic, str(given.prod_client), value, partition)
     elif partition is None:
         await bridge.publish_value(topic, value, principal_of(request).name)
     else:
