@@ -6,6 +6,9 @@ import contextlib
 import socket
 import threading
 
+# Less than what a frame of the native wire has before its content.
+_PART_BYTES = 2
+
 
 class Proxy:
     """Passes bytes between whoever connects and one port, until it is told to cut."""
@@ -19,6 +22,9 @@ class Proxy:
         # Whether what the server sends gets through.
         self.answers = threading.Event()
         self.answers.set()
+        # Whether it gets through whole: otherwise its first bytes do.
+        self.rests = threading.Event()
+        self.rests.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -39,6 +45,7 @@ class Proxy:
 
     def close(self) -> None:
         self.answers.set()
+        self.rests.set()
         _end(self._listener)
         self.cut()
 
@@ -69,6 +76,10 @@ class Proxy:
                     return
                 if not counts:
                     self.answers.wait()
+                    if not self.rests.is_set():
+                        sink.sendall(data[:_PART_BYTES])
+                        data = data[_PART_BYTES:]
+                        self.rests.wait()
                 sink.sendall(data)
         except OSError:
             pass

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.client import Client, Producer, connect
+from headrace.client.producer import stream
 from headrace.client.transport.native import NativeUpload
-from headrace.core.errors import Closed, InvalidInput, OutcomeUnknown
+from headrace.core.errors import Closed, InvalidInput, OutcomeUnknown, Overloaded
 from headrace.protocols.native.settings import NativeSettings
 from tests.broker.background import PATIENCE_SECONDS, eventually
 from tests.client.test_native import Site, site_of
@@ -155,6 +156,28 @@ def test_a_caller_whose_time_is_over_leaves_the_answer_to_the_thread(client: Cli
         site.proxy.answers.set()
         assert later.result(PATIENCE_SECONDS).status == "written"
         assert future.result(0).status == "written"
+
+
+def test_the_rest_of_an_answer_is_left_to_the_thread(
+    client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The thread does not look by itself whether an answer was left behind.
+    monkeypatch.setattr(stream, "_LOOK_SECONDS", PATIENCE_SECONDS)
+    with client.producer("orders") as producer, ThreadPoolExecutor(1) as pool:
+        begin(producer)
+        site.proxy.answers.clear()
+        site.proxy.rests.clear()
+        future = producer.send(b"v")
+        waiting = pool.submit(future.result, PATIENCE_SECONDS)
+        eventually(lambda: is_waited_for(producer))
+        site.proxy.answers.set()
+        eventually(lambda: not is_left_to_callers(producer))
+        with pytest.raises(TimeoutError):
+            future.result(0.01)
+        with pytest.raises(Overloaded):
+            producer.flush(0.01)
+        site.proxy.rests.set()
+        assert waiting.result(PATIENCE_SECONDS).status == "written"
 
 
 @pytest.mark.parametrize("producer_id", ["till", None])

@@ -13,7 +13,8 @@ import trustme
 
 from headrace.client.transport.native_socket import NativeSocket
 from headrace.client.transport.tls_socket import TlsSocket
-from tests.broker.background import PATIENCE_SECONDS
+from headrace.wire import native
+from tests.broker.background import PATIENCE_SECONDS, eventually
 
 Pair = tuple[NativeSocket, socket.socket]
 
@@ -39,6 +40,8 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
             near = TlsSocket(*address, trusted)
             far = stack.enter_context(accepted.result(PATIENCE_SECONDS))
         stack.callback(near.close)
+        # As of any that was greeted.
+        near.set_patience(None)
         yield near, far
 
 
@@ -50,3 +53,31 @@ def test_one_that_another_thread_has_closed_is_ready_and_then_says_so(pair: Pair
     assert not near.is_silent()
     with pytest.raises(OSError, match="Bad file descriptor"):
         near.receive()
+
+
+def test_whether_a_whole_frame_has_arrived(pair: Pair) -> None:
+    near, far = pair
+    assert not near.has_frame()
+    first, second = native.frame(b"r", b"receipt"), native.frame(b"d")
+    for part in (first[:2], first[2:9]):
+        far.sendall(part)
+        assert near.has_arrived(PATIENCE_SECONDS)
+        assert not near.has_frame()
+    far.sendall(first[9:] + second)
+    eventually(near.has_frame)
+    assert near.receive() == (b"r", b"receipt")
+    eventually(near.has_frame)
+    assert near.receive() == (b"d", b"")
+    assert not near.has_frame()
+
+
+@pytest.mark.parametrize("last", [b"", native.frame(b"r")[:3], native.SIZE.pack(-1), native.SIZE.pack(1 << 30) * 2])
+def test_nothing_waits_at_the_end_of_a_connection(pair: Pair, last: bytes) -> None:
+    near, far = pair
+    far.sendall(last)
+    far.shutdown(socket.SHUT_RDWR)
+    eventually(near.has_frame)
+    for _ in range(2):
+        assert near.has_frame()
+        with pytest.raises(EOFError):
+            near.receive()

@@ -6,9 +6,10 @@ answer. One reads at a time:
     the thread    as long as it is attended: at first, and whenever something is under way that no caller waits for
     a caller      otherwise: it waits in `wait_for` for something to arrive, and takes it if it is not attended by then
 
-A caller that finds the thread reading waits for that, once: then the thread leaves the answers to callers, and only
-looks a few times a second whether one was left behind: by a caller that gave up, or never asked. It reads again then,
-or if there was nothing for a while, so that it notices the end of a connection.
+A caller never waits for the rest of an answer of which a part has arrived, since its time may be over before: it leaves
+that to the thread. A caller that finds the thread reading waits for that, once: then the thread leaves the answers to
+callers, and only looks a few times a second whether one was left behind: by a caller that gave up, or never asked. It
+reads again then, or if there was nothing for a while, so that it notices the end of a connection.
 
 Errors of the stream are kept in `failure` for the thread that repairs it. A caller that is interrupted while it takes
 an answer (Ctrl-C) may have lost a part of it: that ends the stream too, and what was not answered is sent again, if it
@@ -171,7 +172,7 @@ class ProducerStream:
                 if self._is_read or self._is_attended or self.is_over:
                     return
                 is_reader = self._is_read = True
-            self._take_one()
+            self._take_one(may_wait=False)
         finally:
             if is_reader:
                 with self._turn:
@@ -212,10 +213,14 @@ class ProducerStream:
 
     # Reading, by either
 
-    def _take_one(self) -> None:
-        """Read an answer, and decide its outcome; or the end."""
+    def _take_one(self, may_wait: bool = True) -> None:
+        """Read an answer, and decide its outcome; or the end. A part of one is left to the thread, which may wait."""
         is_taken = False
         try:
+            if not may_wait and self._direct is not None and not self._direct.has_whole_answer():
+                self.attend()
+                is_taken = True
+                return
             answer = self._upload.read() if self._direct is None else self._direct.read_answer()
             if answer is not None:
                 self.failure = self._take_answer(decode_answer(answer) if isinstance(answer, pa.Buffer) else answer)

@@ -298,6 +298,10 @@ class NoticedUpload:
         """Whether there is something to read in time."""
         return self._upload.has_answer(timeout_seconds)
 
+    def has_whole_answer(self) -> bool:
+        """Whether the next answer can be read without a wait."""
+        return self._upload.has_whole_answer()
+
     def read_answer(self) -> pa.Buffer | native.WrittenAt | None:
         """Wait for the next answer."""
         with self._noticing:

@@ -202,6 +202,14 @@ class NativeUpload:
         """Whether there is something to read in time."""
         return self._connection.has_arrived(timeout_seconds)
 
+    def has_whole_answer(self) -> bool:
+        """Whether the next answer, or the end, can be read without a wait; takes what has arrived of it."""
+        try:
+            return self._connection.has_frame()
+        except OSError:
+            # Who reads it gets the error.
+            return True
+
     def cancel(self) -> None:
         """End it; whoever reads gets an error."""
         self._is_finished = True

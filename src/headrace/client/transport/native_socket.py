@@ -51,6 +51,16 @@ class NativeSocket:
         del self._buffer[:end]
         return kind, content
 
+    def has_frame(self) -> bool:
+        """Whether `receive` does not wait: a whole frame has arrived, or the end; takes what has arrived of it."""
+        while not self._is_whole():
+            data = self.receive_now()
+            if not data:
+                # At the end `receive` finds the same again.
+                return data is not None
+            self._buffer += data
+        return True
+
     def is_silent(self) -> bool:
         """Whether nothing has arrived that nobody waits for, such as the end."""
         return not self.has_arrived(0.0)
@@ -82,6 +92,20 @@ class NativeSocket:
             if not data:
                 raise EOFError("the connection was closed")
             self._buffer += data
+
+    def _is_whole(self) -> bool:
+        if len(self._buffer) < SIZE.size:
+            return False
+        (size,) = SIZE.unpack_from(self._buffer)
+        # What is no frame is not waited for.
+        return not 1 <= size <= _FRAME_BYTES_MAX or len(self._buffer) >= SIZE.size + int(size)
+
+    def receive_now(self) -> bytes | None:
+        """What has arrived; nothing at the end, None if nothing has. Without a patience: with one it would wait."""
+        try:
+            return self._socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
 
     def receive_some(self) -> bytes:
         """What arrives next; nothing at the end."""

@@ -64,12 +64,22 @@ class TlsSocket(NativeSocket):
         """What arrives next; nothing at the end."""
         while True:
             try:
-                with self._lock:
-                    return self._tls.recv(READ_BYTES)
+                return self._receive()
             except ssl.SSLWantReadError:
                 self._wait(select.POLLIN)
             except ssl.SSLWantWriteError:
                 self._wait(select.POLLOUT)
+
+    def receive_now(self) -> bytes | None:
+        """What has arrived; nothing at the end, None if nothing has."""
+        try:
+            return self._receive()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+
+    def _receive(self) -> bytes:
+        with self._lock:
+            return self._tls.recv(READ_BYTES)
 
     def _wait(self, event: int) -> None:
         if not self.is_ready(event, self._patience_ms):

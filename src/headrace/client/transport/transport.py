@@ -41,6 +41,9 @@ class DirectUpload(UploadStream, Protocol):
     def has_answer(self, timeout_seconds: float) -> bool:
         """Whether there is something to read in time."""
 
+    def has_whole_answer(self) -> bool:
+        """Whether the next answer, or the end, can be read without a wait; for the thread that reads."""
+
     def read_answer(self) -> pa.Buffer | WrittenAt | None:
         """Wait for the next answer; None at the end."""
 
