@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 0.01
 _QUIET_LOOKS_MAX: Final = 100
 # How often a caller that reads looks whether its outcome was decided otherwise.
-_CHECK_SECONDS: Final = 0.5
+_CHECK_SECONDS: Final = 0.02
 
 _INTERRUPTED: Final = AnswerLost("the server", "the thread that used it was interrupted")
 
