@@ -340,18 +340,21 @@ def test_rows_without_keys_take_turns_when_they_are_placed(site: Site) -> None:
     assert [len(values) for values in content(broker, "orders").values()] == [10] * 4
 
 
-@pytest.mark.parametrize("change", ["partitions", "payload"])
+@pytest.mark.parametrize("change", ["partitions", "payload", "key_hash"])
 def test_what_was_placed_before_the_topic_changed_is_placed_again(site: Site, change: str) -> None:
     broker = site.open(**SMALL_FRAMES)
     broker.create_topic("orders", partitions=2)
     staged = [broker.stage("orders", keyed(0, 8)), broker.stage("orders", keyed(0, 8))]
     if change == "partitions":
         broker.alter_topic("orders", partitions=5)
+    elif change == "key_hash":
+        broker.alter_topic("orders", key_hash="murmur2")
     else:
         broker.alter_topic("orders", deduplication="payload")
     is_payload = change == "payload"
     assert broker.publish_staged("orders", staged) == ((8, 8) if is_payload else (16, 0))
-    broker.create_topic("alike", partitions=2 if is_payload else 5)
+    settings = broker.describe_topic("orders").settings
+    broker.create_topic("alike", partitions=5 if change == "partitions" else 2, key_hash=settings.key_hash)
     for _ in range(1 if is_payload else 2):
         broker.publish("alike", keyed(0, 8))
     # Rows of different keys may be in another order than they were sent in.

@@ -1030,9 +1030,10 @@ class StagesContract:
         assert (found.rows, found.has_sources) == (6, True)
         assert found.bytes >= sum(piece.nbytes for piece in pieces)
 
-    def test_places_come_back_where_they_are_kept(self, place: Place) -> None:
+    @pytest.mark.parametrize("key_hash", ["fnv1a", "murmur2"])
+    def test_places_come_back_where_they_are_kept(self, place: Place, key_hash: str) -> None:
         topic_id = Topic(place).record.id
-        placed = place_ahead(values(b"a", b"b", b"c", partition=None), DEFAULT_SETTINGS, 2, 1)
+        placed = place_ahead(values(b"a", b"b", b"c", partition=None), settings_of(key_hash=key_hash), 2, 1)
         assert placed is not None
         rows, places = placed
         place.store.stages.write(topic_id, "s", values(b"0"), NOW_US)
@@ -1047,7 +1048,7 @@ class StagesContract:
             return
         assert second.places is not None
         found, expected = second.places.directory, places.directory
-        assert second.places.partitions == 2
+        assert (second.places.partitions, second.places.key_hash) == (2, key_hash)
         assert (found.partition.tolist(), found.rows.tolist()) == (expected.partition.tolist(), expected.rows.tolist())
 
     def test_a_stage_that_is_not_there_is_none(self, place: Place) -> None:

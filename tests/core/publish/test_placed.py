@@ -66,8 +66,8 @@ def test_places_hold_until_the_topic_changes() -> None:
     _, places = placed
     assert may_stay(places, TopicState(np.zeros(7, np.int64)), DEFAULT_SETTINGS)
     assert not may_stay(places, TopicState(np.zeros(8, np.int64)), DEFAULT_SETTINGS)
-    payload = TopicSettings.make(deduplication="payload")
-    assert not may_stay(places, TopicState(np.zeros(7, np.int64)), payload)
+    for change in ({"deduplication": "payload"}, {"key_hash": "murmur2"}):
+        assert not may_stay(places, TopicState(np.zeros(7, np.int64)), TopicSettings.make(**change))
 
 
 def test_totals_are_those_of_all_parts() -> None:

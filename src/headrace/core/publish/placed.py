@@ -22,17 +22,18 @@ from headrace.core.publish.plan import assign_offsets, stored_rows
 from headrace.core.publish.routing import choose_partitions
 from headrace.core.publish.sources import NO_UPDATES, SourceTable
 from headrace.core.publish.state import Commit, CommitKey, Directory, TopicState
-from headrace.core.topics.settings import TopicSettings
+from headrace.core.topics.settings import KeyHash, TopicSettings
 
 _UNPLACED: Final = frozenset({"producer_id", "partition"})
 _NO_SEQNOS: Final = np.zeros(0, np.int64)
 
 
 class Places(NamedTuple):
-    """Where sorted rows go: how many to which partition of a topic that had so many partitions; no offsets yet."""
+    """Where sorted rows go: how many to which partition, of how many and by which hash of the key; no offsets yet."""
 
     partitions: int
     directory: Directory
+    key_hash: KeyHash
 
 
 class _Turn(NamedTuple):
@@ -52,7 +53,7 @@ def place_ahead(
     routing = _Turn(np.zeros(partitions, np.int64), turn, SourceTable())
     partition, _, _ = choose_partitions(batch, _NO_SEQNOS, None, routing, 0, settings.key_hash)
     order, directory = assign_offsets(partition, routing.end_offsets)
-    return stored_rows(batch, order), Places(partitions, directory)
+    return stored_rows(batch, order), Places(partitions, directory, settings.key_hash)
 
 
 def plan_placed(
@@ -66,5 +67,6 @@ def plan_placed(
 
 
 def may_stay(places: Places, state: TopicState, settings: TopicSettings) -> bool:
-    """Whether the choice still holds: nobody has added partitions since, or asked for unique payloads."""
-    return places.partitions == state.partitions and settings.deduplication != "payload"
+    """Whether the choice still holds: the same partitions, the same hash of the key, and no unique payloads."""
+    chosen = (places.partitions, places.key_hash)
+    return chosen == (state.partitions, settings.key_hash) and settings.deduplication != "payload"

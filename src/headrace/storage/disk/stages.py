@@ -5,7 +5,7 @@ rows, and stages the rows again. They survive a crash of the process.
 
 Each piece is a frame of its own, and is mapped when it is read: of a stage of any size only the pieces in use are in
 memory. If its rows were placed when they were staged, the frame has their directory without offsets, and the number of
-partitions that the topic had then in place of the round-robin counter.
+partitions that the topic had then in place of the round-robin counter, with a bit for the hash of the keys.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from headrace.core.publish.payload_window import NO_PAYLOADS
 from headrace.core.publish.placed import Places
 from headrace.core.publish.sources import NO_UPDATES
 from headrace.core.publish.state import NOWHERE, Commit, CommitKey
+from headrace.core.topics.settings import KeyHash
 from headrace.storage.disk.files import frame
 from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.opening.scan import scan
 from headrace.storage.staged import StagePiece
 
 FILE_NAME: Final = re.compile(r"[0-9]+-[0-9a-f]{40}")
+# Added to the number of partitions if keys were placed by this hash.
+_MURMUR2: Final = 1 << 32
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +95,9 @@ class DiskStage:
         rows = frame.decode_rows(view[start : start + header.body_bytes], header.columns)
         if not header.round_robin:
             return StagePiece(rows)
-        return StagePiece(rows, Places(header.round_robin, frame.decode_directory(view, position, header)))
+        directory = frame.decode_directory(view, position, header)
+        key_hash: KeyHash = "murmur2" if header.round_robin & _MURMUR2 else "fnv1a"
+        return StagePiece(rows, Places(header.round_robin & ~_MURMUR2, directory, key_hash))
 
 
 class DiskStages:
@@ -165,9 +170,12 @@ class DiskStages:
 
     def _add(self, stage: _Stage, key: CommitKey, rows: pa.RecordBatch, now_us: int, places: Places | None) -> None:
         """Write a piece; the caller holds the lock of the stage."""
-        directory, partitions = (NOWHERE, 0) if places is None else (places.directory, places.partitions)
+        directory, chosen = NOWHERE, 0
+        if places is not None:
+            directory = places.directory
+            chosen = places.partitions | (_MURMUR2 if places.key_hash == "murmur2" else 0)
         number, position = len(stage.pieces), stage.end
-        piece = Commit(number, now_us, rows, directory, partitions, (key,), NO_UPDATES, NO_PAYLOADS)
+        piece = Commit(number, now_us, rows, directory, chosen, (key,), NO_UPDATES, NO_PAYLOADS)
         header, buffers = frame.encode(piece, key.number, position)
         try:
             handle = self._files.open(stage.path)
