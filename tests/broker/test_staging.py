@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -22,6 +23,7 @@ from headrace.core.limits import FRAME_ROWS
 from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import Staged
 from headrace.storage.disk.engine import DiskStore
+from headrace.storage.disk.files.filesystem import FileSystem
 from headrace.storage.disk.options import DiskOptions
 from tests.broker.background import Background, eventually, open_gated, together, until_queued
 from tests.broker.clock import SettableClock
@@ -396,6 +398,54 @@ def test_a_piece_that_is_lost_while_it_is_published_undoes_all_of_it(disk_site: 
         broker.drop_stages(topic, [staged.stage for staged in stages])
     broker.publish("orders", batch(b"1"))
     assert everything(disk_site.reopen(broker), "orders") == [b"0", b"1"]
+
+
+class DroppedWhileRead(FileSystem):
+    """Drops the stages of a broker when one of them is read."""
+
+    def __init__(self) -> None:
+        self.drop: Callable[[], object] = lambda: None
+
+    def map(self, path: Path) -> memoryview:
+        if path.parent.name == "stages":
+            self.drop()
+        return super().map(path)
+
+
+@pytest.mark.parametrize("how", ["drop", "expire"])
+@pytest.mark.parametrize("topics", [["orders"], ["orders", "refunds"]], ids=["one topic", "two topics"])
+def test_a_commit_goes_on_if_its_stages_are_dropped_while_it_reads_them(
+    disk_site: Site, how: str, topics: list[str]
+) -> None:
+    """So does Spark if it has waited for its commit for too long: the batch is published, and its repetition is not."""
+    files = DroppedWhileRead()
+    broker = disk_site.open(DiskStore(disk_site.directory, DiskOptions(), files), **SMALL_FRAMES)
+    for topic in topics:
+        broker.create_topic(topic, partitions=2)
+    staged = {topic: [broker.stage(topic, keyed(number * 8, 8)) for number in range(20)] for topic in topics}
+    stages = broker.store.stages
+
+    def drop() -> None:
+        if how == "expire":
+            stages.expire(1 << 62)
+        for topic, each in staged.items():
+            left = broker.drop_stages(topic, [stage.stage for stage in each])
+            assert how == "drop" or not left
+            with pytest.raises(InvalidInput, match="under another name"):
+                broker.stage(topic, batch(b"new"), each[0].stage)
+
+    with pytest.raises(StageNotFound):
+        broker.commit_transaction({topics[0]: [*staged[topics[0]], Staged("missing", 1)]})
+    files.drop = drop
+    for expected in ((160, 0), (0, 160)):
+        if len(topics) == 1:
+            assert broker.publish_staged("orders", staged["orders"], CommitKey("w", 1)) == expected
+        else:
+            outcome = broker.commit_transaction(staged, commit_key=CommitKey("w", 1))
+            assert outcome.messages == (dict.fromkeys(topics, expected) if expected[0] else {})
+    assert [len(everything(broker, topic)) for topic in topics] == [160] * len(topics)
+    assert list((disk_site.directory / "stages").iterdir()) == []
+    assert broker.stage("orders", batch(b"new"), staged["orders"][0].stage).rows == 1
 
 
 def test_a_large_commit_reads_its_stages_only_as_it_is_written(disk_site: Site) -> None:

@@ -1074,6 +1074,21 @@ class StagesContract:
         assert [len(piece.rows["value"][0].as_py()) for stage in found if stage for piece in stage] == [1, 400]
         assert [stage.has_sources for stage in found if stage] == [False, False]
 
+    def test_a_stage_that_is_dropped_while_it_is_read_is_read_to_its_end(self, place: Place) -> None:
+        topic_id, stages = Topic(place).record.id, place.store.stages
+        stages.write(topic_id, "s", values(b"a"), NOW_US)
+        readers = [stage for stage in (stages.read(topic_id, "s"), stages.read(topic_id, "s")) if stage is not None]
+        assert stages.expire(NOW_US) == 1
+        assert not stages.drop(topic_id, "s")
+        assert stages.read(topic_id, "s") is None
+        for reader in readers:
+            assert [piece.rows["value"].to_pylist() for piece in reader] == [[b"a"]]
+            reader.release()
+        assert stages.write(topic_id, "s", values(b"b"), NOW_US) == 1
+        place.reopen()
+        found = place.store.stages.read(topic_id, "s")
+        assert [piece.rows["value"].to_pylist() for piece in found or ()] == [[b"b"]]
+
     @pytest.mark.parametrize("stage", [*NAMES, "x" * 2048, "a/b\\c", "1-2"])
     def test_any_name_keeps_its_rows(self, place: Place, stage: str) -> None:
         topic_id = Topic(place).record.id

@@ -21,7 +21,8 @@ class StoredStage(Protocol):
     """A stage as it was when it was asked for: its number of rows, their bytes, and whether any of them has a source.
 
     Its pieces may be read again and again. An engine with files reads each when it is asked for, so that only the
-    pieces in use are in memory; then one that was damaged or dropped since is left out.
+    pieces in use are in memory; then one that was damaged since is left out. A stage that is dropped meanwhile can be
+    read until it is released; if it is not released, it is not deleted.
     """
 
     @property
@@ -35,6 +36,8 @@ class StoredStage(Protocol):
 
     def __iter__(self) -> Iterator[StagePiece]: ...
 
+    def release(self) -> None: ...
+
 
 class StageInMemory:
     """A stage whose pieces are in memory."""
@@ -47,3 +50,6 @@ class StageInMemory:
 
     def __iter__(self) -> Iterator[StagePiece]:
         return iter(self._pieces)
+
+    def release(self) -> None:
+        """Nothing is held: its pieces are freed with it."""

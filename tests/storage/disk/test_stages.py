@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from headrace.core.errors import DiskFull, StoreUnavailable
+from headrace.core.errors import DiskFull, InvalidInput, StoreUnavailable
 from headrace.storage.disk.files.filesystem import FileSystem
-from headrace.storage.disk.stages import DiskStages
+from headrace.storage.disk.stages import DiskStage, DiskStages
 from tests.storage.builders import NOW_US, values
 from tests.storage.disk.builders import BROKEN, NO_SPACE, FailingFiles, flip, frame_positions
 
@@ -28,7 +28,11 @@ def staged(directory: Path, *given: bytes, files: FileSystem | None = None) -> D
 
 def found(stages: DiskStages, stage: str = "s") -> list[bytes] | None:
     pieces = stages.read(1, stage)
-    return None if pieces is None else [value for piece in pieces for value in piece.rows["value"].to_pylist()]
+    if pieces is None:
+        return None
+    values = [value for piece in pieces for value in piece.rows["value"].to_pylist()]
+    pieces.release()
+    return values
 
 
 def test_one_that_a_process_left_is_found_with_its_age(tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_one_that_cannot_be_removed_expires_later(tmp_path: Path, caplog: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_piece_that_is_dropped_or_cannot_be_read_any_more(tmp_path: Path) -> None:
+def test_a_piece_that_cannot_be_read_any_more(tmp_path: Path) -> None:
     files = FailingFiles()
     stages = staged(tmp_path, b"a", b"b", files=files)
     stage = stages.read(1, "s")
@@ -128,8 +132,48 @@ def test_a_piece_that_is_dropped_or_cannot_be_read_any_more(tmp_path: Path) -> N
     files.fail("map", NO_SPACE)
     with pytest.raises(DiskFull, match="map"):
         list(stage)
-    assert stages.drop(1, "s")
+    (path,) = tmp_path.iterdir()
+    path.unlink()
     assert (list(stage), stage.rows) == ([], 2)
+
+
+def test_a_dropped_stage_has_its_file_and_its_name_until_its_last_reader_is_done(tmp_path: Path) -> None:
+    stages = staged(tmp_path, b"a", b"b")
+    first, second = stages.read(1, "s"), stages.read(1, "s")
+    assert first is not None
+    assert second is not None
+    assert stages.drop(1, "s")
+    first.release()
+    with pytest.raises(InvalidInput, match="another name"):
+        stages.write(1, "s", values(b"c"), NOW_US)
+    assert [piece.rows["value"].to_pylist() for piece in second] == [[b"a"], [b"b"]]
+    second.release()
+    assert list(tmp_path.iterdir()) == []
+    assert stages.write(1, "s", values(b"c"), NOW_US) == 1
+    assert found(stages) == [b"c"]
+
+
+def test_a_stage_that_is_read_while_its_first_piece_fails_is_dropped_once(tmp_path: Path) -> None:
+    files = FileSystem()
+    stages = DiskStages(files, tmp_path)
+    read: list[DiskStage | None] = []
+
+    def fail(handle: int, position: int, parts: Sequence[Any]) -> None:
+        # A reader that was there before the first piece: it has the lock of the stage in this thread's place.
+        stages._stages[1, "s"].lock.release()
+        read.append(stages.read(1, "s"))
+        stages._stages[1, "s"].lock.acquire()
+        raise OSError(NO_SPACE, "write")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(files, "write", fail)
+        with pytest.raises(DiskFull, match="write"):
+            stages.write(1, "s", values(b"a"), NOW_US)
+    (empty,) = read
+    assert empty is not None
+    assert (empty.rows, list(empty)) == (0, [])
+    empty.release()
+    assert (found(stages), list(tmp_path.iterdir())) == (None, [])
 
 
 class SlowFiles(FileSystem):

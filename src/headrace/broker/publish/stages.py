@@ -49,8 +49,9 @@ def publish(
     """
     submission = None
     try:
-        submission = Submission(key=key, staged=StagedRows(stages, topic.record, named, topic.intake.together_bytes))
-        topic.intake.write(submission, timeout_seconds)
+        with StagedRows(stages, topic.record, named, topic.intake.together_bytes) as rows:
+            submission = Submission(key=key, staged=rows)
+            topic.intake.write(submission, timeout_seconds)
         written, dropped = submission.totals.written, submission.totals.dropped
     except StageNotFound:
         # Checked after the stages, which another call with the same key may be publishing right now.

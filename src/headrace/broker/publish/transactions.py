@@ -138,20 +138,22 @@ class StoreTransactions:
 
     def _make(self, stages: Stages, offsets: Offsets, key: CommitKey | None) -> tuple[int | None, dict[str, _Part]]:
         """What was written, by topic as named; or the number of the writer's last commit, if that was this one."""
-        try:
-            parts = {name: self._part(found.topic, named, key) for name, (found, named) in stages.items()}
-        except StageNotFound:
-            # Another server may be publishing them.
-            if (last := self._check_new(key)) is not None:
-                return last, {}
-            raise
-        self._write(list(parts.values()), offsets, key)
+        with ExitStack() as held:
+            try:
+                parts = {name: self._part(found.topic, named, key, held) for name, (found, named) in stages.items()}
+            except StageNotFound:
+                # Another server may be publishing them.
+                if (last := self._check_new(key)) is not None:
+                    return last, {}
+                raise
+            self._write(list(parts.values()), offsets, key)
         for part in parts.values():
             part.topic.tell(part.builder)
         return None, parts
 
-    def _part(self, topic: Topic, named: Sequence[Staged], key: CommitKey | None) -> _Part:
-        submission = Submission(staged=StagedRows(self._store.stages, topic.record, named, topic.intake.together_bytes))
+    def _part(self, topic: Topic, named: Sequence[Staged], key: CommitKey | None, held: ExitStack) -> _Part:
+        rows = StagedRows(self._store.stages, topic.record, named, topic.intake.together_bytes)
+        submission = Submission(staged=held.enter_context(rows))
         return _Part(topic, topic.builder([submission]), submission, key)
 
     def _write(self, parts: Sequence[_Part], offsets: Offsets, key: CommitKey | None) -> None:

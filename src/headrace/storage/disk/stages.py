@@ -6,6 +6,9 @@ rows, and stages the rows again. They survive a crash of the process.
 Each piece is a frame of its own, and is mapped when it is read: of a stage of any size only the pieces in use are in
 memory. If its rows were placed when they were staged, the frame has their directory without offsets, and the number of
 partitions that the topic had then in place of the round-robin counter, with a bit for the hash of the keys.
+
+A stage that is dropped, or expires, while a commit reads it keeps its file until its last reader releases it. Meanwhile
+nothing is written under its name: the file has that name too.
 """
 
 from __future__ import annotations
@@ -14,14 +17,15 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-from headrace.core.errors import StorageError, StoreUnavailable, exhausted
+from headrace.core.errors import InvalidInput, StorageError, StoreUnavailable, exhausted
 from headrace.core.publish.payload_window import NO_PAYLOADS
 from headrace.core.publish.placed import Places
 from headrace.core.publish.sources import NO_UPDATES
@@ -47,6 +51,7 @@ class _Stage:
     touched_us: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     is_dropped: bool = False
+    readers: int = 0
     rows: int = 0
     end: int = 0
     has_sources: bool = False
@@ -62,9 +67,9 @@ class _Stage:
 
 
 class DiskStage:
-    """The pieces of a stage, each read when it is asked for."""
+    """The pieces of a stage, each read when it is asked for; `release` is called once, when none is needed any more."""
 
-    def __init__(self, files: FileSystem, topic_id: int, stage: _Stage) -> None:
+    def __init__(self, files: FileSystem, topic_id: int, stage: _Stage, release: Callable[[], None]) -> None:
         self._files = files
         self._topic_id = topic_id
         self._path = stage.path
@@ -72,6 +77,7 @@ class DiskStage:
         self.rows = stage.rows
         self.bytes = stage.end
         self.has_sources = stage.has_sources
+        self.release = release
 
     def __iter__(self) -> Iterator[StagePiece]:
         for position in self._pieces:
@@ -80,7 +86,7 @@ class DiskStage:
                 yield piece
 
     def _read(self, position: int) -> StagePiece | None:
-        """One piece, or None if it was damaged or dropped since."""
+        """One piece, or None if it was damaged since."""
         try:
             # Mapped anew for each, so that the pages of those that were read are given back with their rows.
             view = self._files.map(self._path)
@@ -124,6 +130,9 @@ class DiskStages:
                     known = _Stage(self._directory / _file_name(topic_id, stage), now_us)
                     self._stages[topic_id, stage] = known
             with known.lock:
+                if known.is_dropped and known.readers:
+                    rule = "a commit still reads it. Stage the rows under another name, or again after that commit"
+                    raise InvalidInput("stage", "dropped", rule)
                 if known.is_dropped:
                     # While this one waited: the next is a stage of its own.
                     continue
@@ -131,16 +140,19 @@ class DiskStages:
                     self._add(known, CommitKey(stage, topic_id), rows, now_us, places)
                 finally:
                     if not known.pieces:
-                        self._remove(topic_id, stage, known)
+                        self._drop(topic_id, stage, known)
                 return known.rows
 
     def read(self, topic_id: int, stage: str) -> DiskStage | None:
-        """The rows of a stage in the order written, or None if it does not exist."""
+        """The rows of a stage in the order written, until they are released, or None if it does not exist."""
         known = self._stages.get((topic_id, stage))
         if known is None:
             return None
         with known.lock:
-            return None if known.is_dropped else DiskStage(self._files, topic_id, known)
+            if known.is_dropped:
+                return None
+            known.readers += 1
+            return DiskStage(self._files, topic_id, known, partial(self._release, topic_id, stage, known))
 
     def drop(self, topic_id: int, stage: str) -> bool:
         """Drop a stage; returns whether it existed."""
@@ -150,7 +162,7 @@ class DiskStages:
         with known.lock:
             if known.is_dropped:
                 return False
-            self._remove(topic_id, stage, known)
+            self._drop(topic_id, stage, known)
             return True
 
     def topics(self) -> set[int]:
@@ -188,12 +200,24 @@ class DiskStages:
         stage.add(position, header)
         stage.touched_us = now_us
 
+    def _drop(self, topic_id: int, name: str, stage: _Stage) -> None:
+        """Drop a stage, whose file stays until nobody reads it; the caller holds its lock."""
+        stage.is_dropped = True
+        if not stage.readers:
+            self._remove(topic_id, name, stage)
+
+    def _release(self, topic_id: int, name: str, stage: _Stage) -> None:
+        """One reader less."""
+        with stage.lock:
+            stage.readers -= 1
+            if stage.is_dropped and not stage.readers:
+                self._remove(topic_id, name, stage)
+
     def _remove(self, topic_id: int, name: str, stage: _Stage) -> None:
         """Forget a stage and delete its file; if that fails it becomes a stage again at the next opening, and expires.
 
-        The caller holds its lock.
+        The caller holds its lock; it is marked as dropped.
         """
-        stage.is_dropped = True
         try:
             self._files.remove(stage.path)
         except OSError as error:
