@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,6 +27,7 @@ from pyspark.sql.types import (
 from headrace.broker import Broker
 from headrace.client import Client
 from headrace.core.errors import (
+    AnswerLost,
     CommitConflict,
     InvalidInput,
     InvalidMessage,
@@ -33,9 +35,13 @@ from headrace.core.errors import (
     StageNotFound,
     TopicNotFound,
 )
+from headrace.spark.connection import Connection
 from headrace.spark.options import write_options
 from headrace.spark.source import HeadraceSource
 from headrace.spark.write import rows as rows_module
+from headrace.spark.write.fingerprint import BatchId
+from headrace.spark.write.several_topics import publish_together
+from headrace.spark.write.staging import StagedPiece, publish_stages
 from headrace.spark.write.writers import BatchWriter, StreamWriter, Written
 from tests.spark.topics import numbers, values_of
 
@@ -177,6 +183,39 @@ def test_an_aborted_batch_leaves_nothing(broker: Broker, client: Client, url: st
             writer.abort([message, None])
         assert expire_stages(broker) == 0
     assert values_of(client, topic) == []
+
+
+@pytest.mark.parametrize("does", ["publish_staged", "commit_transaction"])
+def test_the_commit_of_a_large_batch_gets_more_time(
+    client: Client, url: str, topic: str, does: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic(topic)
+    (piece,) = stream_writer(url, topic).write(iter([batch(numbers(0, 3))])).pieces
+    assert piece.bytes >= 3
+    connection, commit = Connection(url, timeout_seconds=0.0), getattr(Client, does)
+    lost: list[str] = []
+
+    def lose(asked: Client, *args: Any, **given: Any) -> Any:
+        answer = commit(asked, *args, **given)
+        if len(lost) % 2 == 0:
+            lost.append(does)
+            raise AnswerLost(url, "the deadline passed")
+        lost.append("")
+        return answer
+
+    def publish(pieces: list[StagedPiece]) -> None:
+        if does == "publish_staged":
+            publish_stages(connection, topic, pieces, SINK, BatchId(0), "sinkId")
+        else:
+            publish_together(connection, pieces, SINK, BatchId(0))
+
+    monkeypatch.setattr(Client, does, lose)
+    with pytest.raises(AnswerLost):
+        publish([replace(piece, bytes=0)])
+    lost.clear()
+    publish([replace(piece, bytes=1 << 30)])
+    assert lost == [does, ""]
+    assert values_of(client, topic) == numbers(0, 3)
 
 
 def test_a_commit_whose_stages_are_gone_fails_whole(client: Client, url: str, topic: str) -> None:

@@ -53,9 +53,9 @@ class Connection:
                 _clients[key] = client
             return client
 
-    def call(self, does: Callable[[Client], Result]) -> Result:
-        """Run an idempotent call, with retries until it succeeds or the time is up."""
-        backoff = Backoff(self.timeout_seconds)
+    def call(self, does: Callable[[Client], Result], more_seconds: float = 0.0) -> Result:
+        """Run an idempotent call, with retries until it succeeds or the time is up; much work may have more of it."""
+        backoff = Backoff(self.timeout_seconds + more_seconds)
         while True:
             try:
                 return does(self.client())

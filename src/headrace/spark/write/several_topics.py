@@ -17,7 +17,7 @@ from headrace.core.publish.state import CommitKey
 from headrace.core.reports.descriptions import Staged
 from headrace.spark.connection import Connection
 from headrace.spark.write.fingerprint import BatchId, mark_of
-from headrace.spark.write.staging import StagedPiece, check_newest
+from headrace.spark.write.staging import StagedPiece, check_newest, commit_seconds
 
 
 def pieces_by_topic(pieces: Iterable[StagedPiece]) -> list[list[StagedPiece]]:
@@ -42,7 +42,8 @@ def publish_together(
     stages = {staged[0].topic: [Staged(piece.stage, piece.rows) for piece in staged] for staged in topics}
     key = CommitKey(writer, batch.number, batch.fingerprint)
     try:
-        outcome = connection.call(partial(Client.commit_transaction, stages=stages, commit_key=key))
+        commit = partial(Client.commit_transaction, stages=stages, commit_key=key)
+        outcome = connection.call(commit, commit_seconds(pieces))
     except CommitConflict as error:
         check_newest(error.topic, writer, batch, error.last, "sinkId")
         raise

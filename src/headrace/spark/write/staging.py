@@ -5,6 +5,8 @@ again under another name, and only that name is reported to the driver. So a ret
 broker restart leave unused stages: they are dropped, or expire after an hour.
 
 The next piece is collected while the last one is sent; at most two are in memory.
+
+The commit of a large batch may take longer than a broker that does not respond is waited for, so it gets more time.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -28,14 +30,18 @@ from headrace.spark.start.worker_tuning import settle
 from headrace.spark.write.fingerprint import BatchId
 from headrace.spark.write.rows import Pieces, by_topic
 
+# A broker that commits more slowly than this is not waited for.
+_COMMIT_BYTES_PER_SECOND: Final = 4 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class StagedPiece:
-    """Rows staged in the broker."""
+    """Rows staged in the broker, and their bytes."""
 
     topic: str
     stage: str
     rows: int
+    bytes: int
 
 
 Send = Callable[[Client, str, pa.RecordBatch], StagedPiece | None]
@@ -73,7 +79,12 @@ def publish_stages(
         # All rows of a batch that was published before are duplicates, which means nothing.
         return 0 if last == batch.number else duplicates
 
-    return connection.call(publish)
+    return connection.call(publish, commit_seconds(pieces))
+
+
+def commit_seconds(pieces: Iterable[StagedPiece]) -> float:
+    """How long a slow broker may work on the commit of these."""
+    return sum(piece.bytes for piece in pieces) / _COMMIT_BYTES_PER_SECOND
 
 
 def check_newest(topic: str, writer: str, batch: BatchId, last: int | None, field: str) -> None:
@@ -154,7 +165,7 @@ def _stage(client: Client, topic: str, rows: pa.RecordBatch) -> StagedPiece:
         staged = client.stage(topic, [rows], name).rows
         if staged != rows.num_rows:
             raise ServerFailed(f"it staged {staged} rows of {rows.num_rows}")
-        return StagedPiece(topic, name, staged)
+        return StagedPiece(topic, name, staged, rows.nbytes)
     except (AnswerLost, ServerFailed):
         with contextlib.suppress(HeadraceError):
             client.drop_stages(topic, [name])

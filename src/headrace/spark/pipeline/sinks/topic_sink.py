@@ -36,7 +36,7 @@ _TAKEN: Final = ("value", "key", "attributes", "created_at")
 # Taken over only if asked for: a topic takes a seqno that is not above the last one of its source for a repeat, and
 # rows of several partitions come in no order of seqnos.
 _SOURCES: Final = ("producer_id", "message_group_id", "seqno")
-_STAGED: Final = pa.schema([("stage", pa.string()), ("rows", pa.int64())])
+_STAGED: Final = pa.schema([("stage", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 
 
 class TopicSinkWriter:
@@ -80,8 +80,9 @@ class TopicSinkWriter:
 
     def write(self, rows: DataFrame, batch: BatchId | None) -> None:
         """Publish."""
-        staged = in_order(rows).mapInArrow(_staging(self._options, self._typed), "stage STRING, rows BIGINT").collect()
-        pieces = [StagedPiece(self._sink.topic, row.stage, row.rows) for row in staged]
+        columns = "stage STRING, rows BIGINT, bytes BIGINT"
+        staged = in_order(rows).mapInArrow(_staging(self._options, self._typed), columns).collect()
+        pieces = [StagedPiece(self._sink.topic, *row) for row in staged]
         if pieces:
             self.commit(pieces, batch)
 
@@ -137,7 +138,8 @@ def _staging(
 
     def stage(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pieces = stage_rows(options, batches if typed is None else typed.messages(batches))
-        yield pa.record_batch([[piece.stage for piece in pieces], [piece.rows for piece in pieces]], schema=_STAGED)
+        columns = ([getattr(piece, name) for piece in pieces] for name in _STAGED.names)
+        yield pa.record_batch(list(columns), schema=_STAGED)
 
     return stage
 
