@@ -306,6 +306,34 @@ def test_a_producer_that_is_closed_ends_those_who_wait(client: Client, site: Sit
         producer.send(b"w")
 
 
+@pytest.mark.parametrize("method", ["write_message", "read_answer"])
+def test_a_signal_handler_may_close_the_producer_in_the_middle_of_a_call(
+    client: Client, site: Site, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    original: Callable[..., Any] = getattr(NativeUpload, method)
+    producer = client.producer("orders", timeout_seconds=0.0)
+    begin(producer)
+
+    def closing(upload: NativeUpload, *given: Any) -> Any:
+        monkeypatch.setattr(NativeUpload, method, original)
+        assert threading.current_thread() is MAIN
+        signal.raise_signal(signal.SIGINT)
+        return original(upload, *given)
+
+    before = signal.signal(signal.SIGINT, lambda *_: producer.close())
+    try:
+        # The thread leaves the answer to the caller.
+        monkeypatch.setattr(stream, "_LOOK_SECONDS", PATIENCE_SECONDS)
+        begin(producer)
+        monkeypatch.setattr(NativeUpload, method, closing)
+        assert producer.send(b"v").result(PATIENCE_SECONDS).status == "written"
+    finally:
+        signal.signal(signal.SIGINT, before)
+    eventually(lambda: not producer._sender._thread.is_alive())
+    with pytest.raises(Closed):
+        producer.send(b"w")
+
+
 def test_an_answer_that_arrives_while_a_producer_is_given_up_is_of_no_other_message(client: Client, site: Site) -> None:
     producer = client.producer("orders", timeout_seconds=0.0)
     begin(producer)

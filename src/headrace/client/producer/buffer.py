@@ -50,6 +50,7 @@ class SendBuffer:
         # How a caller writes a batch, if it may; what one writes now; whether the sender thread waits in `take`.
         self.write_now: Callable[[PendingBatch], None] | None = None
         self._written_now: PendingBatch | None = None
+        self._writer = 0
         self._is_parked = False
         self._awoken = False
         self._ending = False
@@ -91,6 +92,7 @@ class SendBuffer:
                 if row == 0:
                     pending.since = time.monotonic()
                     if self.write_now is not None and size <= _NOW_BYTES_MAX and self._is_alone():
+                        self._writer = threading.get_ident()
                         self._written_now = pending
                         self._open = PendingBatch()
                         self._taken(pending)
@@ -104,6 +106,10 @@ class SendBuffer:
             if pending is not None and self._written_now is pending:
                 self._end_write(pending)
         return MessageFuture(pending.outcome, row)
+
+    def is_written_here(self) -> bool:
+        """Whether this thread is writing a message, which a signal handler may interrupt."""
+        return self._written_now is not None and self._writer == threading.get_ident()
 
     def _is_alone(self) -> bool:
         """Whether nothing but the open batch waits or is under way, and the sender thread does nothing."""

@@ -177,7 +177,10 @@ class Producer:
             raise again(failure)
 
     def close(self) -> None:
-        """Send the buffer, and close. Futures without an answer within the timeout fail."""
+        """Send the buffer, and close. Futures without an answer within the timeout fail.
+
+        A signal handler or a callback in the middle of a call of the same producer does not wait: that call goes on.
+        """
         if self._generation != fork.generation:
             # Only the process that made it can send what waits.
             return

@@ -96,8 +96,14 @@ class BatchSender:
         self._buffer.end()
 
     def close(self, timeout_seconds: float) -> None:
-        """Send what is in the buffer and end; what is not answered in time fails."""
+        """Send what is in the buffer and end; what is not answered in time fails.
+
+        A signal handler or a callback in the middle of a call that writes or reads does not wait: that call goes on.
+        """
         self.end()
+        stream = self._stream
+        if self._buffer.is_written_here() or (stream is not None and stream.is_read_here()):
+            return
         self._thread.join(timeout_seconds)
         if self._thread.is_alive():
             self._stop.set()

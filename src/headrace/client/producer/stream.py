@@ -74,6 +74,7 @@ class ProducerStream:
         self._turn = threading.Condition()
         # Whether a thread takes an answer now, and how many callers wait for one.
         self._is_read = False
+        self._reader = 0
         self._callers = 0
         self._is_attended = True
         # Whether a caller waited while the thread was reading, and how many answers were read.
@@ -171,6 +172,7 @@ class ProducerStream:
             with self._turn:
                 if self._is_read or self._is_attended or self.is_over:
                     return
+                self._reader = threading.get_ident()
                 is_reader = self._is_read = True
             self._take_one(may_wait=False)
         finally:
@@ -179,6 +181,10 @@ class ProducerStream:
                     self._is_read = False
                     if self._is_attended or self.is_over:
                         self._turn.notify_all()
+
+    def is_read_here(self) -> bool:
+        """Whether this thread is taking an answer: a signal handler interrupts it, or a callback is called in it."""
+        return self._is_read and self._reader == threading.get_ident()
 
     # Reading, by the thread
 
@@ -196,6 +202,7 @@ class ProducerStream:
         with self._turn:
             while not self.is_over:
                 if self._is_attended and not self._is_read:
+                    self._reader = threading.get_ident()
                     self._is_read = True
                     return True
                 self._turn.wait(None if self._is_attended else _LOOK_SECONDS)
