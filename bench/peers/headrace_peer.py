@@ -1,4 +1,4 @@
-"""Headrace through its own client over Flight: Arrow batches in and out."""
+"""Headrace through its own client: Arrow batches in and out over Flight, single messages over the native wire."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from headrace import connect
 from headrace.load.server import serving
 
 UNDER_WAY = 8
+# As `make run` has it; the client finds the port by itself.
+NATIVE = ["--native", "127.0.0.1:0"]
 
 
 class Headrace(Peer):
@@ -27,7 +29,7 @@ class Headrace(Peer):
 
     def start(self, directory: Path) -> None:
         self._open = ExitStack()
-        server = self._open.enter_context(serving(f"file:{directory}/store{self._options}"))
+        server = self._open.enter_context(serving(f"file:{directory}/store{self._options}", NATIVE))
         self._client = self._open.enter_context(connect(server.url))
         self._client.create_topic("bench", partitions=8)
         self._producer = self._open.enter_context(self._client.producer("bench", linger_seconds=0.0))
